@@ -1,4 +1,5 @@
-//! What networks and servers do to a store: the suite of all stores.
+//! What networks and servers do to a store: the suite of all stores, on a server and through a
+//! pooler.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -6,17 +7,18 @@ use std::time::Duration;
 use incumbent_postgres::PostgresStore;
 use incumbent_store::{ElectionName, Session, Store};
 use incumbent_testkit::hostile::{Claim, Exception, Host, stand_in_line};
-use incumbent_testkit::servers::{PostgresServer, WallClock};
+use incumbent_testkit::servers::{PgBouncer, PostgresServer, WallClock};
 
-/// One server.
-struct Postgres {
+/// One server, with a pooler before it or without.
+struct Postgres<const POOLED: bool> {
+    pooler: Option<PgBouncer>,
     server: PostgresServer,
     wall_clock: WallClock,
     /// Sessions of a crowd: its entries stay as long as they do.
     crowd: Mutex<Vec<Arc<dyn Session>>>,
 }
 
-impl Host for Postgres {
+impl<const POOLED: bool> Host for Postgres<POOLED> {
     const EXCEPTIONS: &'static [Exception] = &[
         Exception::at_times(
             Claim::HungEndpoint,
@@ -35,16 +37,22 @@ impl Host for Postgres {
     ];
     const TTL: Duration = Duration::from_secs(4);
 
-    async fn start() -> Postgres {
+    async fn start() -> Postgres<POOLED> {
         let wall_clock = WallClock::new();
         let mut server = PostgresServer::start_with(&["fsync=off"]).await;
         server.set_environment(wall_clock.environment());
         server.restart().await;
-        Postgres { server, wall_clock, crowd: Mutex::default() }
+        let pooler = if POOLED {
+            // By itself it would let everybody wait for 15 s after a dial that failed.
+            Some(PgBouncer::start_with(&server, 4, &["server_login_retry = 1"]).await)
+        } else {
+            None
+        };
+        Postgres { pooler, server, wall_clock, crowd: Mutex::default() }
     }
 
     fn addresses(&self) -> Vec<String> {
-        vec![self.server.endpoint()]
+        vec![self.pooler.as_ref().map_or_else(|| self.server.endpoint(), PgBouncer::endpoint)]
     }
 
     fn store(&self, addresses: &[String]) -> Option<Arc<dyn Store>> {
@@ -53,7 +61,7 @@ impl Host for Postgres {
     }
 
     async fn crowd(&self, election: &ElectionName, count: usize) {
-        let crowd = stand_in_line(&*self.store(&self.addresses()).unwrap(), election, count).await;
+        let crowd = stand_in_line(&*self.store(&[self.server.endpoint()]).unwrap(), election, count).await;
         self.crowd.lock().unwrap().extend(crowd);
     }
 
@@ -69,4 +77,5 @@ impl Host for Postgres {
     }
 }
 
-incumbent_testkit::hostile!(store, Postgres);
+incumbent_testkit::hostile!(store, Postgres<false>);
+incumbent_testkit::hostile!(pooled, Postgres<true>);
