@@ -34,6 +34,28 @@ async fn an_election_in_postgres_needs_no_more_than_the_schema_that_the_command_
 }
 
 #[tokio::test]
+async fn a_password_is_taken_from_the_file_that_the_environment_names() {
+    let server = PostgresServer::start().await;
+    server.sql("CREATE ROLE jobs LOGIN SUPERUSER PASSWORD 'open sesame'");
+    let rules = "host all jobs 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
+    std::fs::write(server.sql("SHOW hba_file"), rules).unwrap();
+    server.sql("SELECT pg_reload_conf()");
+    let host = Host::new();
+    let passwords = host.path("passwords");
+    std::fs::write(&passwords, format!("127.0.0.1:{}:*:jobs:open sesame\n", server.port())).unwrap();
+    let url = format!("postgres://jobs@{}/postgres", server.endpoint());
+    let list = |passwords: &std::path::Path| {
+        let mut list = host.command(["--store", &url, "list"]);
+        list.env("PGPASSFILE", passwords);
+        crate::host::finish(list)
+    };
+    let refused = list(&host.path("no-such-file"));
+    assert!(refused.code != Some(0) && refused.err.contains("password"), "{refused:?}");
+    let let_in = list(&passwords);
+    assert_eq!(let_in.code, Some(0), "{let_in:?}");
+}
+
+#[tokio::test]
 async fn a_leader_that_was_stopped_for_longer_than_its_ttl_finds_another_one_and_its_token_is_refused() {
     let server = PostgresServer::start().await;
     let (host, url) = (Host::new(), server.url());

@@ -3,7 +3,8 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
 
-use incumbent_postgres::PostgresStore;
+use incumbent_postgres::tokio_postgres::{Config, NoTls};
+use incumbent_postgres::{Connecting, Connector, PostgresOptions, PostgresStore, messages};
 use incumbent_store::{ElectionName, Place, Store, StoreError};
 use incumbent_testkit::servers::{PostgresServer, Scratch};
 
@@ -56,6 +57,46 @@ async fn a_role_without_rights_to_tables_takes_part_in_a_schema_that_was_made_fo
     let client = raw(&url.replace("?schema=by_hand", "")).await;
     assert!(client.query("SELECT * FROM by_hand.entry", &[]).await.is_err(), "and sees no table");
     assert!(client.query("SELECT by_hand.draw_1('x')", &[]).await.is_err(), "nor what is inside");
+}
+
+/// What a role may call runs with its owner's rights: nobody else's tables or operators may come
+/// between, and nobody is let in who was not named.
+#[tokio::test]
+async fn functions_trust_no_search_path_and_nobody_may_call_them_unasked() {
+    let server = shared().await;
+    store(&url_of("postgres", "postgres", "schema=guarded").await).identity().await.unwrap();
+    let count = |of: &str| {
+        server.sql(&format!("SELECT count(*) FROM pg_proc p WHERE pronamespace = 'guarded'::regnamespace AND {of}"))
+    };
+    assert_ne!(count("prosecdef"), "0");
+    let pinned = "proconfig @> ARRAY['search_path=pg_catalog, pg_temp']";
+    assert_eq!(count(&format!("prosecdef AND ({pinned}) IS NOT TRUE")), "0");
+    assert_eq!(count("provolatile <> 'v'"), "0", "each statement needs a snapshot of its own");
+    assert_eq!(count("has_function_privilege('public', p.oid, 'EXECUTE')"), "0");
+}
+
+/// As those write it who have a tunnel, or passwords that change.
+#[derive(Debug)]
+struct OwnWay(Config);
+
+impl Connector for OwnWay {
+    fn connect(&self) -> Connecting<'_> {
+        Box::pin(async move {
+            let (client, connection) = self.0.connect(NoTls).await?;
+            Ok((client, messages(connection)))
+        })
+    }
+}
+
+#[tokio::test]
+async fn connections_are_made_as_a_configuration_says_or_in_a_way_of_ones_own() {
+    let config: Config = shared().await.url().parse().unwrap();
+    let options = PostgresOptions::new().schema("configured");
+    let configured = PostgresStore::connect(config.clone(), &options).unwrap();
+    assert!(leads(&configured).await.unwrap());
+    let own_way = PostgresStore::over(OwnWay(config), &options).unwrap();
+    assert!(leads(&own_way).await.unwrap() && own_way.promises().await.unwrap().watches);
+    assert_eq!(own_way.identity().await.unwrap(), configured.identity().await.unwrap());
 }
 
 #[tokio::test]

@@ -137,8 +137,9 @@ async fn a_restored_dump_beside_the_original_is_another_history() {
 #[tokio::test]
 async fn a_wait_for_a_standby_that_was_cancelled_is_an_unknown_outcome() {
     let server = PostgresServer::start().await;
-    // The server warns of it, and this role does not want to hear of that.
+    // The server warns of it, and this role does not want to hear of that, nor to wait at all.
     server.sql("ALTER ROLE postgres SET client_min_messages = error");
+    server.sql("ALTER ROLE postgres SET synchronous_commit = off");
     let store = store(&server.url());
     let session = store.open_session(20 * TTL).await.unwrap();
     let leads = held(&session.enlist(&name("cancelled"), &entry(1)).await.unwrap());

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use incumbent_postgres::tokio_postgres::Client;
 use incumbent_store::{Held, Place, Session, Store, StoreError};
+use incumbent_testkit::servers::{PgBouncer, PostgresServer};
 
 use crate::harness::{entry, held, name, raw, shared, sqlstate, store, until, until_blocked, within};
 
@@ -216,16 +217,74 @@ async fn steps_of_one_session_in_many_elections_lock_one_row_to_renew() {
     client.batch_execute("ROLLBACK").await.unwrap();
 }
 
+/// By the role's own limit, which is shorter than that of the step.
+#[tokio::test]
+async fn a_statement_that_the_server_gives_up_has_done_nothing_and_leaves_nothing_locked() {
+    let server = shared().await;
+    server.sql("CREATE ROLE impatient LOGIN SUPERUSER");
+    server.sql("ALTER ROLE impatient SET statement_timeout = '1500ms'");
+    let impatient = store(&server.url().replace("postgres@", "impatient@"));
+    let session = impatient.open_session(10 * SHORT).await.unwrap();
+    let leads = held(&session.enlist(&name("given-up"), &entry(1)).await.unwrap());
+    let client = locked(server, &leads).await;
+    let refused = within(session.withdraw(&leads, None)).await;
+    assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
+    assert!(refused.unwrap_err().to_string().contains("57014"), "the server gave it up");
+    client.batch_execute("ROLLBACK").await.unwrap();
+    within(session.withdraw(&leads, None)).await.unwrap();
+}
+
+/// Directly, and through a pooler, which has words of its own for it.
+#[tokio::test]
+async fn a_write_whose_backend_ends_is_an_unknown_outcome_and_leaves_nothing_locked() {
+    let server = PostgresServer::start().await;
+    let pooler = PgBouncer::start(&server, 4).await;
+    for url in [server.url(), pooler.url()] {
+        let session = store(&url).open_session(20 * SHORT).await.unwrap();
+        let leads = held(&session.enlist(&name("ended"), &entry(1)).await.unwrap());
+        let client = locked(&server, &leads).await;
+        let withdrawal = tokio::spawn({
+            let (session, leads) = (session.clone(), leads.clone());
+            async move {
+                loop {
+                    let outcome = session.withdraw(&leads, None).await;
+                    // On a busy machine it may have given up waiting for the lock.
+                    if !matches!(outcome, Err(StoreError::Unavailable { .. })) {
+                        return outcome;
+                    }
+                }
+            }
+        });
+        until("its backend is ended", async || {
+            server.sql(
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+                 WHERE wait_event_type = 'Lock' AND query LIKE '%withdraw_1%'",
+            ) != "0"
+        })
+        .await;
+        let unknown = within(withdrawal).await.unwrap();
+        assert!(matches!(unknown, Err(StoreError::OutcomeUnknown { .. })), "{url}: {unknown:?}");
+        client.batch_execute("ROLLBACK").await.unwrap();
+        within(session.withdraw(&leads, None)).await.unwrap();
+    }
+}
+
+/// A transaction of somebody else's that has the election locked.
+async fn locked(server: &PostgresServer, leads: &Held) -> Client {
+    let client = raw(&server.url()).await;
+    client.batch_execute("BEGIN").await.unwrap();
+    let election = leads.election.as_str().as_bytes();
+    client.query("SELECT FROM incumbent.election WHERE name = $1 FOR UPDATE", &[&election]).await.unwrap();
+    client
+}
+
 #[tokio::test]
 async fn a_call_that_waits_for_a_lock_gives_up_and_leaves_nothing_locked() {
     let server = shared().await;
     let store = store(&server.url());
     let session = store.open_session(10 * SHORT).await.unwrap();
     let leads = held(&session.enlist(&name("locked"), &entry(1)).await.unwrap());
-    let client = raw(&server.url()).await;
-    client.batch_execute("BEGIN").await.unwrap();
-    let election = leads.election.as_str().as_bytes();
-    client.query("SELECT FROM incumbent.election WHERE name = $1 FOR UPDATE", &[&election]).await.unwrap();
+    let client = locked(server, &leads).await;
     let refused = within(session.withdraw(&leads, None)).await;
     assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
     client.batch_execute("ROLLBACK").await.unwrap();

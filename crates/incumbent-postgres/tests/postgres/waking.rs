@@ -81,6 +81,34 @@ async fn a_notification_that_is_lost_is_made_up_for_by_a_renewal() {
     wake.await.unwrap().unwrap();
 }
 
+/// Every notification wakes every backend of the database that listens, whatever it listens to.
+#[tokio::test]
+async fn renewals_and_those_who_join_behind_others_are_told_to_nobody() {
+    let server = shared().await;
+    let store = store(&format!("{}?schema=quiet", server.url()));
+    let channel = store.identity().await.unwrap();
+    let (_listening, mut heard) = listen(&server.url(), channel.as_str()).await;
+    let election = name("quiet");
+    let leader = store.open_session(20 * TTL).await.unwrap();
+    let leads = held(&leader.enlist(&election, &entry(1)).await.unwrap());
+    let told = format!("{} h", hex(&election));
+    assert_eq!(within(heard.recv()).await.unwrap(), told, "there is another head");
+    let follower = store.open_session(20 * TTL).await.unwrap();
+    let follows = held(&follower.enlist(&election, &entry(2)).await.unwrap());
+    for _ in 0..3 {
+        leader.renew(std::slice::from_ref(&leads)).await.unwrap();
+        follower.renew(std::slice::from_ref(&follows)).await.unwrap();
+        follower.standing(&follows, None).await.unwrap();
+    }
+    leader.withdraw(&leads, None).await.unwrap();
+    let told = format!("{} g{} h", hex(&election), leads.token);
+    assert_eq!(within(heard.recv()).await.unwrap(), told, "nothing was told in between");
+}
+
+fn hex(election: &ElectionName) -> String {
+    election.as_str().bytes().map(|byte| format!("{byte:02x}")).collect()
+}
+
 #[tokio::test]
 async fn a_connection_that_stops_listening_is_made_again() {
     let server = shared().await;
