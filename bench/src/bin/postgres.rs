@@ -59,7 +59,8 @@ async fn main() {
     bench.idle(&mut report).await;
     print!("{}", report.table.render());
     println!(
-        "  yardsticks: a bare insert, committed, into a table with two indexes; a NOTIFY that another connection hears\n  \
+        "  yardsticks: a bare insert, committed, into a table with two indexes; a NOTIFY that another connection hears, \
+         with nothing durable in it; and the least that hands over for good\n  \
          tooz connects for each lock, and one who waits for it waits in the server, on a connection of its own"
     );
     if let [path, ..] = svg {
