@@ -217,7 +217,8 @@ impl Directory {
         Ok(self.sessions()?.1.is_empty())
     }
 
-    /// The elections that have a directory, in order.
+    /// The elections in which somebody stands or an order counts, in order. One that cannot be read
+    /// is among them: those who look at it are told why.
     pub(crate) fn elections(&self) -> Result<Vec<ElectionName>, StoreError> {
         let mut names = Vec::new();
         self.list_elections("", TRASH_DEPTH, &mut names)?;
@@ -230,7 +231,11 @@ impl Directory {
             match goes_on(&name) {
                 true if depth > 0 => self.list_elections(&format!("{below}{name}/"), depth - 1, names)?,
                 true => {}
-                false => names.extend(election_of(&format!("{below}{name}"))),
+                false => {
+                    let path = format!("{below}{name}");
+                    let says_nothing = || ElectionDir::at(self, format!("{ELECTIONS}/{path}")).says_nothing();
+                    names.extend(election_of(&path).filter(|_| !says_nothing().unwrap_or(false)));
+                }
             }
         }
         Ok(())

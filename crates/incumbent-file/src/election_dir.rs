@@ -436,6 +436,12 @@ impl<'a> ElectionDir<'a> {
         }
     }
 
+    /// Whether nobody stands in it and no order counts: what is left of it goes with the next who
+    /// tidies up.
+    pub(crate) fn says_nothing(&self) -> Result<bool, StoreError> {
+        Ok(self.head()?.is_none() && self.tip()?.office.is_blank())
+    }
+
     fn tidy_dirs(&self) {
         if self.tidy_office().is_err() || self.remove_dead_waiters() {
             return;
