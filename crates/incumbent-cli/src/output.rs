@@ -181,6 +181,11 @@ pub(crate) fn out(text: &str) -> Result<(), Failure> {
     writeln!(stdout, "{text}").and_then(|()| stdout.flush()).map_err(cannot_write)
 }
 
+/// The same of what its exit code says, too: a reader that has gone changes nothing of that.
+pub(crate) fn said(text: Result<(), Failure>) -> Result<(), Failure> {
+    text.or_else(|failure| if failure.code == Code::ReaderGone { Ok(()) } else { Err(failure) })
+}
+
 /// One JSON object on a line of its own, at once.
 pub(crate) fn out_json(value: &impl Serialize) -> Result<(), Failure> {
     out(&json_text(value)?)

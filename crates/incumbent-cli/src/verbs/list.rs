@@ -1,11 +1,11 @@
 //! `list`: the elections of a store, each with who leads it.
 
-use incumbent::{Client, ElectionName, ReadError, Reading, Status, Unfenced};
+use incumbent::{Client, ElectionName, Fencing, ReadError, Reading, Status};
 use serde::Serialize;
 
 use super::screen::{self, Shown};
 use super::seen_client;
-use super::status::{Vacancy, without_ages};
+use super::status::{FrozenJson, OrderJson, Vacancy, without_ages};
 use crate::args::ListArgs;
 use crate::failure::Failure;
 use crate::json::{self, CandidateJson, VERSION};
@@ -26,6 +26,8 @@ struct RowJson {
     followers: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     vacant_because: Option<&'static str>,
+    paused: Option<OrderJson>,
+    frozen: Option<FrozenJson>,
     /// Why it could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -34,14 +36,33 @@ struct RowJson {
 /// An election, and what was read of it.
 pub(super) type Row = (ElectionName, Result<Reading<Status>, ReadError>);
 
-/// Reads these elections. One that cannot be read hides no other.
-pub(super) async fn read_all(client: &Client<Unfenced>, names: Vec<ElectionName>) -> Result<Vec<Row>, Failure> {
-    let mut rows = Vec::with_capacity(names.len());
+/// After how many elections in a row that were not answered for the store counts as silent. Each
+/// has taken its time, and a thousand would take hours.
+const SILENT_AFTER: usize = 2;
+
+/// Reads these elections. One that cannot be read hides no other; once the store is silent, the
+/// rest is not asked for.
+pub(super) async fn read_all<F: Fencing>(client: &Client<F>, names: Vec<ElectionName>) -> Result<Vec<Row>, Failure> {
+    let mut rows: Vec<Row> = Vec::with_capacity(names.len());
     for name in names {
         let election = client.election(name.as_str()).map_err(|error| Failure::usage(error.to_string()))?;
-        rows.push((name, election.status().await));
+        let reading = match rows.last() {
+            Some((_, Err(last))) if unanswered(&rows) >= SILENT_AFTER => Err(last.clone()),
+            _ => election.status().await,
+        };
+        rows.push((name, reading));
     }
     Ok(rows)
+}
+
+/// Whether the store has stopped answering while these were read.
+pub(super) fn is_silent(rows: &[Row]) -> bool {
+    !rows.is_empty() && unanswered(rows) >= SILENT_AFTER.min(rows.len())
+}
+
+/// How many of the last were not answered for.
+fn unanswered(rows: &[Row]) -> usize {
+    rows.iter().rev().take_while(|(_, reading)| matches!(reading, Err(ReadError::TimedOut { .. }))).count()
 }
 
 pub(crate) async fn list(args: ListArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
@@ -86,6 +107,8 @@ fn listed(store: &StoreUrl, rows: &[Row]) -> ListJson {
             leader: status.and_then(Status::leader).map(CandidateJson::new),
             followers: status.map_or(0, followers),
             vacant_because: status.and_then(Vacancy::of).map(Vacancy::word),
+            paused: status.and_then(|status| status.paused.as_ref()).map(OrderJson::new),
+            frozen: status.and_then(|status| status.frozen.as_ref()).map(FrozenJson::new),
             error: reading.as_ref().err().map(ToString::to_string),
         }
     };
@@ -105,12 +128,18 @@ fn table(rows: &[Row]) -> Vec<String> {
     let (name_width, leader_width) = (widest(&names), widest(&leaders));
     let row = |((_, reading), (name, leader)): (&Row, (String, String))| {
         let waiting = match reading {
-            Ok(reading) => format!("{} in line behind", followers(reading.get())),
+            Ok(reading) => format!("{} in line behind{}", followers(reading.get()), orders(reading.get())),
             Err(error) => printable(&error.to_string()),
         };
         format!("{name:name_width$}  {leader:leader_width$}  {waiting}")
     };
     rows.iter().zip(names.into_iter().zip(leaders)).map(row).collect()
+}
+
+/// What was ordered, unless that is why nobody leads.
+fn orders(status: &Status) -> String {
+    let orders = [("paused", status.paused.is_some() && !status.vacant), ("frozen", status.frozen.is_some())];
+    orders.into_iter().filter(|(_, counts)| *counts).map(|(word, _)| format!(", {word}")).collect()
 }
 
 fn led_by(reading: &Result<Reading<Status>, ReadError>) -> String {
@@ -119,5 +148,40 @@ fn led_by(reading: &Result<Reading<Status>, ReadError>) -> String {
         (Some(leader), _) => json::name(leader),
         (None, Some(vacancy)) => format!("nobody ({})", vacancy.word().replace('_', " ")),
         (None, None) => "nobody".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use incumbent::store::memory::{MemoryStore, Shape};
+    use incumbent_testkit::{FaultStore, Faults, Mishap};
+    use tokio::time::{Duration, Instant};
+
+    use super::*;
+
+    /// Reads a hundred elections of a store that has this done to it once it has listed them.
+    async fn read(mishap: Option<Mishap>) -> (Vec<Row>, Duration) {
+        let faults = Faults::none();
+        let store = FaultStore::new(Arc::new(MemoryStore::new(Shape::FAIR)), faults.clone());
+        let client = Client::builder().with_store(store).await.unwrap();
+        let names = (0..100).map(|number| ElectionName::new(&format!("jobs/{number}")).unwrap()).collect();
+        if let Some(mishap) = mishap {
+            faults.cut(mishap);
+        }
+        let began = Instant::now();
+        (read_all(&client, names).await.unwrap(), began.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_has_fallen_silent_is_not_waited_for_once_for_each_election() {
+        for mishap in [Mishap::Hang, Mishap::Refuse] {
+            let (rows, took) = read(Some(mishap)).await;
+            assert!(rows.len() == 100 && rows.iter().all(|(_, reading)| reading.is_err()) && is_silent(&rows));
+            assert!(took < Duration::from_secs(30), "{took:?}");
+        }
+        let (rows, _) = read(None).await;
+        assert!(rows.iter().all(|(_, reading)| reading.is_ok()) && !is_silent(&rows));
     }
 }

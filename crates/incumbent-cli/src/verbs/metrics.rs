@@ -7,11 +7,11 @@ use std::path::Path;
 
 use incumbent::{CandidateInfo, Client, ElectionName, GroupStatus, ReadError, Reading, Status, StoreError, Unfenced};
 
-use super::list::{Row, first_failure, followers, read_all};
+use super::list::{Row, first_failure, followers, is_silent, read_all};
 use super::watching_client;
 use crate::args::MetricsArgs;
 use crate::failure::{Code, Failure};
-use crate::output::cannot_write;
+use crate::output::{cannot_write, said};
 use crate::store_url::StoreUrl;
 use crate::whole_file::replace;
 
@@ -73,9 +73,9 @@ pub(crate) async fn metrics(args: MetricsArgs, store: StoreUrl) -> Result<u8, Fa
         Err(failure) if failure.code == Code::Usage => return Err(failure),
         Err(failure) => (Vec::new(), Some(failure)),
     };
-    let text = page(&store, &rows, failed.is_none());
+    let text = page(&store, &rows, failed.is_none() && !is_silent(&rows));
     match &args.output {
-        None => io::stdout().lock().write_all(text.as_bytes()).map_err(cannot_write)?,
+        None => said(io::stdout().lock().write_all(text.as_bytes()).map_err(cannot_write))?,
         Some(file) => replace(file, &text).map_err(|error| cannot_replace(file, &error))?,
     }
     match failed {
@@ -105,9 +105,10 @@ fn cannot_replace(file: &Path, error: &io::Error) -> Failure {
 }
 
 fn page(store: &StoreUrl, rows: &[Row], readable: bool) -> String {
-    let mut text = Text(String::new());
+    // Elections of one name, on two stores, are two.
+    let mut text = Text { store: store.to_string(), text: String::new() };
     text.head("up", "gauge", "Whether the store could be read.");
-    text.line("up", &[("store", &store.to_string())], f64::from(u8::from(readable)));
+    text.line("up", &[], f64::from(u8::from(readable)));
     text.head("readable", "gauge", "Whether the election could be read.");
     for (name, reading) in rows {
         text.line("readable", &[("election", name.as_str())], f64::from(u8::from(reading.is_ok())));
@@ -134,21 +135,25 @@ fn page(store: &StoreUrl, rows: &[Row], readable: bool) -> String {
         let called = leader.name.as_deref().unwrap_or_default();
         text.line("leader_info", &[("election", name.as_str()), ("name", called)], 1.0);
     }
-    text.0
+    text.text
 }
 
 /// The format: see <https://prometheus.io/docs/instrumenting/exposition_formats/>.
-struct Text(String);
+struct Text {
+    store: String,
+    text: String,
+}
 
 impl Text {
     fn head(&mut self, name: &str, kind: &str, meaning: &str) {
         // Writing to a string does not fail.
-        let _ = write!(self.0, "# HELP incumbent_{name} {meaning}\n# TYPE incumbent_{name} {kind}\n");
+        let _ = write!(self.text, "# HELP incumbent_{name} {meaning}\n# TYPE incumbent_{name} {kind}\n");
     }
 
     fn line(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
-        let labels: Vec<_> = labels.iter().map(|(label, text)| format!("{label}=\"{}\"", escaped(text))).collect();
-        let _ = writeln!(self.0, "incumbent_{name}{{{}}} {value}", labels.join(","));
+        let labels = [("store", self.store.as_str())].into_iter().chain(labels.iter().copied());
+        let labels: Vec<_> = labels.map(|(label, text)| format!("{label}=\"{}\"", escaped(text))).collect();
+        let _ = writeln!(self.text, "incumbent_{name}{{{}}} {value}", labels.join(","));
     }
 }
 
@@ -160,17 +165,20 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
+    fn line(name: &str, labels: &[(&str, &str)], value: f64) -> String {
+        let mut text = Text { store: "s".to_owned(), text: String::new() };
+        text.line(name, labels, value);
+        text.text
+    }
+
     #[test]
     fn a_label_cannot_break_out_of_its_quotes() {
-        let mut text = Text(String::new());
-        text.line("x", &[("name", "a\"} 1\n\\")], 7.0);
-        assert_eq!(text.0, "incumbent_x{name=\"a\\\"} 1\\n\\\\\"} 7\n");
+        assert_eq!(line("x", &[("name", "a\"} 1\n\\")], 7.0), "incumbent_x{store=\"s\",name=\"a\\\"} 1\\n\\\\\"} 7\n");
     }
 
     #[test]
     fn a_token_keeps_all_its_digits() {
-        let mut text = Text(String::new());
-        text.line("leader_token", &[], 9_007_199_254_740_991_u64 as f64);
-        assert_eq!(text.0, "incumbent_leader_token{} 9007199254740991\n");
+        let said = line("leader_token", &[], 9_007_199_254_740_991_u64 as f64);
+        assert_eq!(said, "incumbent_leader_token{store=\"s\"} 9007199254740991\n");
     }
 }

@@ -68,7 +68,7 @@ pub(crate) async fn candidates(args: CandidatesArgs, store: StoreUrl, console: &
         for row in rows {
             out(&row)?;
         }
-        if line.is_empty() {
+        if line.is_empty() && store.keeps_line() {
             console.note(format!("nobody is in line; `incumbent status {}` says why", quoted(name)));
         } else if status.vacant {
             console.note(format!("nobody leads; `incumbent status {}` says why", quoted(name)));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use incumbent::{
-    CandidateInfo, Election, ElectionName, GroupStatus, Order, Reading, Sighting, Silence, Status, Unfenced,
+    CandidateInfo, Election, ElectionName, Frozen, GroupStatus, Order, Reading, Sighting, Silence, Status, Unfenced,
 };
 use serde::Serialize;
 
@@ -17,7 +17,7 @@ use crate::args::StatusArgs;
 use crate::duration::show;
 use crate::failure::{Code, Failure};
 use crate::json::{self, CandidateJson, VERSION};
-use crate::output::{Console, Paint, json_text, out, printable};
+use crate::output::{Console, Paint, json_text, out, printable, said};
 use crate::store_url::StoreUrl;
 
 /// How many followers are named before the rest is only counted.
@@ -83,11 +83,18 @@ impl OrderJson {
 }
 
 #[derive(Serialize)]
-struct FrozenJson {
+pub(super) struct FrozenJson {
     #[serde(flatten)]
     order: OrderJson,
     #[serde(skip_serializing_if = "Option::is_none")]
     lasts_ms: Option<u64>,
+}
+
+impl FrozenJson {
+    pub(super) fn new(frozen: &Frozen) -> FrozenJson {
+        let lasts_ms = frozen.lasts.map(|lasts| u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
+        FrozenJson { order: OrderJson::new(&frozen.order), lasts_ms }
+    }
 }
 
 #[derive(Serialize)]
@@ -163,7 +170,7 @@ impl<'a> Vacancy<'a> {
         }
     }
 
-    fn sentence(self, name: &ElectionName) -> String {
+    fn sentence(self, name: &ElectionName, store: &StoreUrl) -> String {
         let name = quoted(name);
         match self {
             Vacancy::Paused => {
@@ -195,10 +202,13 @@ impl<'a> Vacancy<'a> {
                 "Nobody leads at the moment: the members are about to elect somebody, unless none of them stands."
                     .to_owned()
             }
-            Vacancy::NoCandidates => format!(
-                "Nobody leads because nobody is in line. Is a candidate running, with exactly this store and this \
-                 name? `incumbent run {name} -- COMMAND` starts one."
-            ),
+            Vacancy::NoCandidates => {
+                let why = if store.keeps_line() { " because nobody is in line" } else { "" };
+                format!(
+                    "Nobody leads{why}. Is a candidate running, with exactly this store and this name? \
+                     `incumbent run {name} -- COMMAND` starts one."
+                )
+            }
         }
     }
 }
@@ -250,7 +260,7 @@ pub(crate) async fn status(args: StatusArgs, store: StoreUrl, console: &Console)
     }
     let election = seen_election(name, &store).await?;
     let reading = election.status().await?;
-    out(&shown(&reading, seen_later(&election, reading.get()).await)?)?;
+    said(out(&shown(&reading, seen_later(&election, reading.get()).await)?))?;
     Ok(if Vacancy::of(reading.get()).is_some() { Code::No as u8 } else { 0 })
 }
 
@@ -284,10 +294,7 @@ pub(super) fn to_json<'a>(name: &'a ElectionName, store: &StoreUrl, reading: &Re
         followers: store.keeps_line().then(|| followers(status)),
         vacant_because: Vacancy::of(status).map(Vacancy::word),
         paused: status.paused.as_ref().map(OrderJson::new),
-        frozen: status.frozen.as_ref().map(|frozen| FrozenJson {
-            order: OrderJson::new(&frozen.order),
-            lasts_ms: frozen.lasts.map(|lasts| u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX)),
-        }),
+        frozen: status.frozen.as_ref().map(FrozenJson::new),
         handover: status.handover.as_ref().map(|handover| HandoverJson {
             from: handover.from.get(),
             to: handover.heir.as_ref().map(|heir| heir.token.get()),
@@ -355,7 +362,7 @@ pub(super) fn page(name: &ElectionName, store: &StoreUrl, status: &Status) -> Ve
     }
     if let Some(vacancy) = Vacancy::of(status) {
         let runbook = if vacancy.is_ordered() { "" } else { "\nStep by step: docs/runbooks.md#nobody-leads" };
-        page.push(format!("\n{}{runbook}", vacancy.sentence(name)));
+        page.push(format!("\n{}{runbook}", vacancy.sentence(name, store)));
     }
     page
 }

@@ -32,6 +32,11 @@ fn figures(text: &str) -> Vec<(String, f64)> {
     lines.map(figure).collect()
 }
 
+/// A figure of an election, as it is written.
+fn of(store: &str, figure: &str, election: &str) -> String {
+    format!("incumbent_{figure}{{store=\"{store}\",election=\"{election}\"}}")
+}
+
 fn figure(text: &str, name: &str) -> Option<f64> {
     figures(text).into_iter().find(|(known, _)| known == name).map(|(_, value)| value)
 }
@@ -65,8 +70,8 @@ fn elections_are_seen(host: &Host, store: &str) {
     assert_eq!(on(&["check", "mail"]).code, Some(1));
 
     let text = on(&["metrics"]).out;
-    assert_eq!(figure(&text, r#"incumbent_vacant{election="jobs/x \"1\""}"#), Some(0.0), "{text}");
-    assert_eq!(figure(&text, r#"incumbent_paused{election="mail"}"#), Some(1.0), "{text}");
+    assert_eq!(figure(&text, &of(store, "vacant", r#"jobs/x \"1\""#)), Some(0.0), "{text}");
+    assert_eq!(figure(&text, &of(store, "paused", "mail")), Some(1.0), "{text}");
 }
 
 #[test]
@@ -132,9 +137,48 @@ fn an_election_that_cannot_be_read_hides_no_other() {
     let said = host.run(["metrics"]);
     assert_eq!(said.code, Some(1), "{said:?}");
     for (election, readable) in [("broken", 0.0), ("jobs/x", 1.0)] {
-        let name = format!("incumbent_readable{{election=\"{election}\"}}");
-        assert_eq!(figure(&said.out, &name), Some(readable), "{said:?}");
+        assert_eq!(figure(&said.out, &of(&host.store(), "readable", election)), Some(readable), "{said:?}");
     }
+}
+
+/// An order is why an election may be listed in which nobody stands.
+#[test]
+fn a_list_says_what_was_ordered_and_forgets_what_was_taken_back() {
+    let host = Host::new();
+    let _leader = lead(&host, &host.store(), "jobs/x", "node-1");
+    host.ok(["freeze", "jobs/x", "--by", "ada", "--reason", "new disk", "--for", "1h"]);
+    host.ok(["freeze", "typo"]);
+    let text = host.ok(["list"]).out;
+    assert!(text.lines().all(|line| line.ends_with("0 in line behind, frozen")), "{text}");
+    let listed = host.ok(["list", "--json"]).json();
+    let frozen = &listed["elections"][0]["frozen"];
+    assert!(frozen["by"] == "ada" && frozen["reason"] == "new disk" && frozen["lasts_ms"] == 3_600_000, "{listed}");
+    assert!(listed["elections"][0]["paused"].is_null(), "{listed}");
+    host.ok(["unfreeze", "typo"]);
+    let listed = host.ok(["list", "--json"]).json();
+    assert_eq!(listed["elections"].as_array().unwrap().len(), 1, "{listed}");
+    host.ok(["pause", "mail", "--by", "ada"]);
+    let listed = host.ok(["list", "--json"]).json();
+    assert_eq!(listed["elections"][1]["paused"]["by"], "ada", "{listed}");
+}
+
+/// Those who take a verdict from the exit code are told the same.
+#[test]
+fn a_reader_that_has_gone_changes_no_verdict() {
+    let host = Host::new();
+    let nowhere = format!("{}/nowhere", host.store());
+    let unread = |args: &[&str]| {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        drop(theirs);
+        let mut command = host.command(args);
+        command.stdout(OwnedFd::from(ours)).stderr(Stdio::null());
+        command.spawn().unwrap().wait().unwrap().code()
+    };
+    assert_eq!(unread(&["status", "jobs/x"]), Some(3), "nobody leads");
+    assert_eq!(unread(&["status", "jobs/x", "--json"]), Some(3), "nobody leads");
+    assert_eq!(unread(&["--store", &nowhere, "metrics"]), Some(5), "there is no store");
+    assert_eq!(unread(&["metrics"]), Some(0), "it can be read");
+    assert_eq!(unread(&["list"]), Some(0), "it has no verdict");
 }
 
 /// Writes nonsense to every file in there.
@@ -257,12 +301,12 @@ fn metrics_say_who_leads_and_what_was_ordered() {
     let text = host.ok(["metrics", "jobs/x", "jobs/nobody"]).out;
     for (name, value) in [
         (format!("incumbent_up{{store=\"{}\"}}", host.store()), 1.0),
-        (r#"incumbent_vacant{election="jobs/x"}"#.to_owned(), 0.0),
-        (r#"incumbent_vacant{election="jobs/nobody"}"#.to_owned(), 1.0),
-        (r#"incumbent_leader_token{election="jobs/x"}"#.to_owned(), 1.0),
-        (r#"incumbent_followers{election="jobs/x"}"#.to_owned(), 1.0),
-        (r#"incumbent_leader_info{election="jobs/x",name="a\\b"}"#.to_owned(), 1.0),
-        (r#"incumbent_leader_ttl_seconds{election="jobs/x"}"#.to_owned(), 15.0),
+        (of(&host.store(), "vacant", "jobs/x"), 0.0),
+        (of(&host.store(), "vacant", "jobs/nobody"), 1.0),
+        (of(&host.store(), "leader_token", "jobs/x"), 1.0),
+        (of(&host.store(), "followers", "jobs/x"), 1.0),
+        (of(&host.store(), "leader_info", "jobs/x").replace('}', r#",name="a\\b"}"#), 1.0),
+        (of(&host.store(), "leader_ttl_seconds", "jobs/x"), 15.0),
     ] {
         assert_eq!(figure(&text, &name), Some(value), "{name} in {text}");
     }
@@ -285,7 +329,7 @@ fn metrics_replace_a_file_in_one_step_and_say_when_the_store_cannot_be_read() {
     let said = metrics(&store);
     assert_eq!((said.code, said.out.as_str()), (Some(0), ""), "{said:?}");
     let text = fs::read_to_string(&file).unwrap();
-    assert_eq!(figure(&text, r#"incumbent_paused{election="mail"}"#), Some(1.0), "{text}");
+    assert_eq!(figure(&text, &of(&store, "paused", "mail")), Some(1.0), "{text}");
 
     let nowhere = format!("{store}/nowhere");
     assert_eq!(metrics(&nowhere).code, Some(5));
@@ -344,7 +388,7 @@ fn metrics_write_an_election_once_however_often_it_was_named() {
     let text = host.ok(["metrics", "b", "a", "b"]).out;
     let names: Vec<_> = figures(&text).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names.len(), names.iter().collect::<BTreeSet<_>>().len(), "{text}");
-    assert!(names.contains(&r#"incumbent_vacant{election="b"}"#.to_owned()), "{text}");
+    assert!(names.contains(&of(&host.store(), "vacant", "b")), "{text}");
 }
 
 /// A rule about a figure that nobody exports never fires.

@@ -188,7 +188,8 @@ fn a_frozen_office_moves_only_when_it_is_unfrozen() {
     );
     let status = host.ok(["status", "jobs/x"]).out;
     assert!(status.contains("frozen    yes: new switch (by ada, ") && status.contains(" ago)"), "{status}");
-    assert!(host.ok(["metrics"]).out.contains("incumbent_frozen{election=\"jobs/x\"} 1\n"));
+    let frozen = format!("incumbent_frozen{{store=\"{}\",election=\"jobs/x\"}} 1\n", host.store());
+    assert!(host.ok(["metrics"]).out.contains(&frozen));
     assert_eq!(host.run(["check", "jobs/x"]).code, Some(0), "a freeze of today is no warning");
 
     // A crash is followed.
