@@ -316,6 +316,9 @@ pub enum Event {
     /// An operator has ordered this leader to do something. For logs: what follows from it is said
     /// with other events.
     Ordered(Act, Order),
+    /// The time of this freeze is over, and the store refuses to take it out of the record. For
+    /// logs: it is tried again, and the office stays where it is.
+    FreezeStays(Order),
     /// Something that trying again cannot mend. The candidate leaves.
     Failed,
     /// The candidate has left: its entry has certainly left the line, if `certain`. The last event

@@ -1,7 +1,7 @@
 //! Notices in the office record that this candidate has to act on: handing over, being the heir,
 //! stepping aside.
 
-use super::{Candidacy, Following, State};
+use super::{Candidacy, CountedFreeze, Following, State};
 use crate::entry::Held;
 use crate::machine::{Event, LossReason, Op};
 use crate::name::MAX_LINE;
@@ -75,20 +75,33 @@ impl Candidacy {
             self.freeze = None;
             return;
         };
-        if self.freeze.is_none_or(|(known, _)| known != frozen.id) {
-            self.freeze = Some((frozen.id, frozen.lasts.map_or(Timestamp::MAX, |lasts| now + lasts)));
+        if self.freeze.is_none_or(|known| known.id != frozen.id) {
+            let until = frozen.lasts.map_or(Timestamp::MAX, |lasts| now + lasts);
+            self.freeze = Some(CountedFreeze { id: frozen.id, until, stays: false });
         }
     }
 
     /// When the freeze in the record has lasted as long as it was to.
     pub(super) fn freeze_ends(&self) -> Option<Timestamp> {
-        let (_, until) = self.freeze?;
+        let until = self.freeze?.until;
         self.settings.policy.ends_freezes().then_some(until)
     }
 
     fn freeze_that_is_over(&self, now: Timestamp) -> Option<Op> {
         let over = self.freeze_ends().is_some_and(|until| now >= until);
         over.then(|| self.set_office(self.office.clone().with_frozen(None)))
+    }
+
+    /// The record may not be written. A freeze that is over stays in it, and is obeyed; it is tried
+    /// again now and then, since rights come back.
+    fn on_freeze_stays(&mut self, now: Timestamp, out: &mut Outbox) {
+        let again_at = now + self.settings.reread_every;
+        let Some(freeze) = self.freeze.as_mut().filter(|freeze| now >= freeze.until) else { return };
+        freeze.until = again_at;
+        let told = std::mem::replace(&mut freeze.stays, true);
+        if let Some(frozen) = self.office.frozen.as_ref().filter(|_| !told) {
+            self.event(Event::FreezeStays(frozen.order.clone()), out);
+        }
     }
 
     /// Tells the log of this leader what operators have ordered it.
@@ -129,8 +142,7 @@ impl Candidacy {
             }
             (State::Office(_), _) => {
                 self.notices.unable = asked;
-                // A freeze that it may not take out stays until somebody else does.
-                self.freeze = self.freeze.map(|(id, _)| (id, Timestamp::MAX));
+                self.on_freeze_stays(now, out);
                 self.refuse_own_transfer(Refusal::Unable, out);
             }
             (State::Following(_), _) => self.notices.found_void = asked,

@@ -64,8 +64,8 @@ pub(crate) struct Candidacy {
     /// What our entry said when it was last read or written.
     published: Version,
     office: Office,
-    /// The freeze that the office record speaks of, and when it is over by our own count.
-    freeze: Option<(Nonce, Timestamp)>,
+    /// The freeze that the office record speaks of.
+    freeze: Option<CountedFreeze>,
     cursor: Cursor,
     call: Option<Call>,
     next_call: u64,
@@ -104,6 +104,16 @@ struct Requested {
     transfer: Option<(Heir, Duration, Nonce)>,
     /// Something failed for good.
     failed: bool,
+}
+
+/// A freeze, as this candidacy counts its time.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct CountedFreeze {
+    id: Nonce,
+    /// When it is over, and this leader takes it out of the record.
+    until: Timestamp,
+    /// The store has refused that, and the log was told.
+    stays: bool,
 }
 
 /// What this candidacy has done about notices in the office record.

@@ -65,6 +65,10 @@ impl Candidacy {
         // What was to be proclaimed is in the entry already.
         self.requested.proclaim = None;
         self.notices = super::NoticeProgress::default();
+        // It has read this as a follower; from now on it obeys it.
+        if let Some(frozen) = &self.office.frozen {
+            self.event(Event::Ordered(Act::Freeze, frozen.order.clone()), out);
+        }
     }
 
     pub(super) fn on_proven(&mut self, deadline: Timestamp, out: &mut Outbox) {

@@ -633,7 +633,9 @@ fn a_leader_takes_out_a_freeze_whose_time_is_over_counted_from_when_it_first_rea
     // As a follower it has read it, and counts on.
     driven.feed(Input::Wake(CANDIDACY, driven.watch.unwrap(), Hint::Changed));
     driven.answer(standing(Place::Leading(held.clone()), office.clone()));
-    assert!(matches!(driven.events.last(), Some(Event::Elected { .. })), "{:?}", driven.events);
+    let [.., Event::Elected { .. }, Event::Ordered(Act::Freeze, _)] = &driven.events[..] else {
+        panic!("it takes office, and says what it found: {:?}", driven.events)
+    };
     let waited = until_it_asks(&mut driven, SECOND * 4);
     assert!(waited >= SECOND * 2, "{waited:?}");
     let Op::SetOffice(_, Version(2), thawed) = driven.asks() else { panic!("{:?}", driven.asks()) };
@@ -645,15 +647,52 @@ fn a_leader_takes_out_a_freeze_whose_time_is_over_counted_from_when_it_first_rea
 }
 
 #[test]
-fn a_leader_that_may_not_take_out_a_freeze_leads_on_and_asks_no_more() {
-    let (mut driven, _) = leads_and_has_read(&frozen(2, Some(SECOND)));
+fn a_leader_that_may_not_take_out_a_freeze_leads_on_says_so_once_and_tries_again_later() {
+    let record = frozen(2, Some(SECOND));
+    let (mut driven, held) = leads_and_has_read(&record);
     until_it_asks(&mut driven, SECOND * 3);
     driven.fails(Fault::Permanent);
     for _ in 0..8 {
         driven.wait(SECOND / 4);
         assert!(driven.call.is_none(), "{:?}", driven.call);
     }
+    until_it_takes_out(&mut driven, &held, &record);
+    driven.fails(Fault::Permanent);
+    let stays = driven.events.iter().filter(|event| matches!(event, Event::FreezeStays(_)));
+    assert_eq!(stays.count(), 1, "{:?}", driven.events);
     assert!(!driven.events.iter().any(|event| matches!(event, Event::Stopping { .. } | Event::Failed)));
+    // The rights are back.
+    until_it_takes_out(&mut driven, &held, &record);
+}
+
+/// A write that was refused for another reason says nothing of a freeze that still counts.
+#[test]
+fn a_freeze_that_is_not_over_ends_in_time_though_another_write_was_refused() {
+    let (mut driven, held) = leads_and_has_read(&frozen(2, Some(SECOND * 4)));
+    let asked = frozen(2, Some(SECOND * 4)).with_version(Version(3));
+    let asked = asked.with_handover(Handover::new(held.token, None, Nonce(1), SECOND));
+    driven.feed(Input::Wake(CANDIDACY, driven.watch.unwrap(), Hint::Changed));
+    driven.answer(standing(Place::Leading(held.clone()), asked.clone()));
+    assert!(matches!(driven.asks(), Op::SetOffice(..)), "it refuses: {:?}", driven.asks());
+    driven.fails(Fault::Permanent);
+    assert!(!driven.events.iter().any(|event| matches!(event, Event::FreezeStays(_))), "{:?}", driven.events);
+    until_it_takes_out(&mut driven, &held, &asked);
+}
+
+/// Lets time pass, with renewals and looks that find this record, until it takes the freeze out.
+fn until_it_takes_out(driven: &mut Driven, held: &Held, record: &Office) {
+    for _ in 0..400 {
+        match &driven.call {
+            Some((_, Op::SetOffice(_, _, thawed))) if thawed.frozen.is_none() => return,
+            Some((_, Op::Standing(..))) => driven.answer(standing(Place::Leading(held.clone()), record.clone())),
+            Some((_, op)) => panic!("{op:?}"),
+            None => driven.wait(SECOND / 4),
+        }
+        if driven.renewal.is_some() {
+            driven.renewed();
+        }
+    }
+    panic!("it stays: {:?}", driven.events);
 }
 
 #[test]

@@ -383,7 +383,8 @@ impl World {
             | Event::Out(_)
             | Event::TransferRefused(_)
             | Event::Proclaimed(..)
-            | Event::Ordered(..) => {}
+            | Event::Ordered(..)
+            | Event::FreezeStays(_) => {}
             // Of groups.
             Event::Elected { .. }
             | Event::Led { .. }

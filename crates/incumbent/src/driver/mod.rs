@@ -316,6 +316,13 @@ impl<S: Side> Driver<S> {
             Event::Ordered(act, order) => {
                 tracing::info!(election = %handles.election, "ordered: {act} {order}");
             }
+            Event::FreezeStays(order) => {
+                tracing::warn!(
+                    election = %handles.election,
+                    "the freeze {order} is over, but the store refuses to take it out of the record, and it counts \
+                     on: let this client write there, or unfreeze the election with one that may"
+                );
+            }
             Event::Failed => {
                 let error = self.side.error(id);
                 handles.shared.change(|state| state.failed = Some(error));
