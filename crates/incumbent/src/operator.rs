@@ -319,6 +319,7 @@ impl Operator {
         let frozen = Frozen::new(record.port.nonce(), lasts.map(|lasts| lasts.min(LONGEST)), self.order()?);
         record
             .change_office(end_of(within), |line| {
+                refuse_foreign(line.entries.first())?;
                 let there = line.office.frozen.as_ref() == Some(&frozen);
                 Ok((!there).then(|| line.office.clone().with_frozen(frozen.clone())))
             })

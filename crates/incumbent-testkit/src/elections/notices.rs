@@ -265,7 +265,7 @@ pub async fn a_freeze_is_over_when_its_time_is(harness: &impl Harness) {
     office.check().expect("undisturbed");
 }
 
-/// They will not obey, so the pause does not pretend.
+/// They will not obey, so neither a pause nor a freeze pretends.
 pub async fn a_pause_names_the_foreign_candidates(harness: &impl Harness) {
     let fixture = Fixture::new(harness).await;
     if !fixture.has_office_record().await {
@@ -280,6 +280,9 @@ pub async fn a_pause_names_the_foreign_candidates(harness: &impl Harness) {
     let Err(OperatorError::Foreign { entries }) = refused else { panic!("{refused:?}") };
     assert_eq!(entries, [foreign.id.as_str()]);
     assert!(fixture.line().await.office.paused.is_none(), "nothing is changed");
+    let refused = operator.freeze(None, WITHIN).await;
+    assert!(matches!(&refused, Err(OperatorError::Foreign { entries: named }) if *named == entries), "{refused:?}");
+    assert!(fixture.line().await.office.frozen.is_none(), "nor would it stay where it is");
     fixture.store.evict(&fixture.election, &foreign).await.expect("evicted");
 }
 
