@@ -102,7 +102,7 @@
 //! `+select` for another database than 0, and `+config|get` for promises that are better than the
 //! weakest. A fence needs its mark's key, what it guards, and the commands on them.
 //!
-//! `?wait=N` needs `+wait`, and listing elections `+hkeys`.
+//! `?wait=N` needs `+wait`, and listing elections `+hscan`.
 //!
 //! Needs Redis 7.0 or newer.
 

@@ -182,24 +182,29 @@ impl Inner {
     /// Page after page: the server stands still for each.
     async fn elections(&self, limit: usize) -> Result<Vec<ElectionName>, StoreError> {
         let mut names = BTreeSet::new();
-        let (mut after, mut read) = (String::new(), 0);
+        let (mut after, mut cursor, mut read) = (String::new(), "0".to_owned(), 0);
+        let (mut page, records) = (PAGE_ENTRIES, PAGE_ENTRIES.to_string());
         loop {
-            let args = [after.as_bytes(), PAGE_ENTRIES.to_string().as_bytes()].map(<[u8]>::to_vec);
-            let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+            let lines = page.to_string();
+            let args = [after.as_bytes(), lines.as_bytes(), cursor.as_bytes(), records.as_bytes()];
             let mut answer = self.run(&step::ELECTIONS, Caller::default(), &args).await?;
-            let (in_line, with_record) = (answer.list()?, answer.list()?);
+            let in_line = answer.list()?;
+            cursor = answer.text()?;
+            let with_record = answer.list()?;
             let name = |bytes: Vec<u8>| String::from_utf8(bytes).map_err(|_| answer.strange());
             let in_line = in_line.into_iter().map(name).collect::<Result<Vec<_>, _>>()?;
             let with_record = with_record.into_iter().map(name).collect::<Result<Vec<_>, _>>()?;
             read += in_line.len();
-            let goes_on = in_line.len() == PAGE_ENTRIES && read < limit;
+            if in_line.len() < page || read >= limit {
+                page = 0;
+            }
             after = in_line.last().cloned().unwrap_or_default();
             // Each key holds a member that says nothing.
             let all = in_line.into_iter().chain(with_record).filter(|name| !name.is_empty());
             for name in all {
                 names.insert(ElectionName::new(&name)?);
             }
-            if !goes_on {
+            if page == 0 && cursor.is_empty() {
                 return Ok(names.into_iter().take(limit).collect());
             }
         }

@@ -1,6 +1,7 @@
--- A page of the elections: the names after this one in the lines, so many at most, and on the first
--- page also those that have an office record. What follows a name in the lines begins with \0.
-local after, limit = ARGV[FIRST], tonumber(ARGV[FIRST + 1])
+-- A page of the elections: the names after this one in the lines, so many at most, and about as many
+-- of those that have an office record, from this cursor on. What follows a name in the lines begins
+-- with \0. A limit of 0 and an empty cursor: all of that kind have been read.
+local after, limit, cursor = ARGV[FIRST], tonumber(ARGV[FIRST + 1]), ARGV[FIRST + 2]
 local names = {}
 local from = '(' .. after .. (after == '' and '' or '\1')
 while #names < limit do
@@ -12,11 +13,15 @@ while #names < limit do
   from = '(' .. names[#names] .. '\1'
 end
 local offices = {}
-if after == '' then
+if cursor ~= '' then
   -- A right that nothing else needs.
-  offices = redis.pcall('HKEYS', OFFICES)
-  if offices.err then
-    return redis.error_reply('NOPERM ' .. offices.err)
+  local page = redis.pcall('HSCAN', OFFICES, cursor, 'COUNT', ARGV[FIRST + 3])
+  if page.err then
+    return redis.error_reply('NOPERM ' .. page.err)
+  end
+  cursor = page[1] == '0' and '' or page[1]
+  for number = 1, #page[2], 2 do
+    offices[#offices + 1] = page[2][number]
   end
 end
-return {'ok', id, change, names, offices}
+return {'ok', id, change, names, cursor, offices}

@@ -1,7 +1,7 @@
 //! Users, passwords and rights.
 
 use incumbent_redis::RedisStore;
-use incumbent_store::{Place, Store, StoreError, TokenStrength, Watched};
+use incumbent_store::{ElectionName, Office, Paused, Place, Store, StoreError, TokenStrength, Version, Watched};
 use incumbent_testkit::servers::{Certificates, RedisServer};
 
 use crate::harness::{LONG, client, entry, held, jobs, lead, within};
@@ -40,9 +40,31 @@ async fn the_least_rights_are_enough_for_everything() {
     let refused = store.elections(10).await.unwrap_err();
     assert!(matches!(refused, StoreError::Denied { .. }), "{refused:?}");
     // And one right more is enough for the promises, and another for the list of elections.
-    add_user(&server, "more", &format!("&{{incumbent}}* {RIGHTS} +config|get +hkeys"));
+    add_user(&server, "more", &format!("&{{incumbent}}* {RIGHTS} +config|get +hscan"));
     assert_eq!(store_of(&server, "more").promises().await.unwrap().tokens, TokenStrength::Durable);
     assert_eq!(store_of(&server, "more").elections(10).await.unwrap(), [election.name().clone()]);
+}
+
+/// The server does nothing else while it answers: not for all of them at once.
+#[tokio::test]
+async fn elections_with_a_record_are_listed_page_by_page() {
+    let server = RedisServer::start().await;
+    let store = RedisStore::from_url(&server.url()).unwrap();
+    let names: Vec<_> = (0..1_200).map(|number| ElectionName::new(&format!("jobs/{number:04}")).unwrap()).collect();
+    let paused = Office::default().with_paused(Paused::new("a test"));
+    for name in &names {
+        store.set_office(name, Version::NONE, &paused).await.unwrap();
+    }
+    let session = store.open_session(LONG).await.unwrap();
+    let in_line = ElectionName::new("line").unwrap();
+    session.enlist(&in_line, &entry(1)).await.unwrap();
+    let all: Vec<_> = names.iter().cloned().chain([in_line]).collect();
+    assert_eq!(store.elections(usize::MAX).await.unwrap(), all);
+    assert_eq!(store.elections(2).await.unwrap(), all[..2]);
+    let calls = server.cli(&["INFO", "commandstats"]);
+    let scans =
+        calls.lines().find_map(|line| line.strip_prefix("cmdstat_hscan:calls=")?.split(',').next()?.parse().ok());
+    assert!(scans >= Some(4) && !calls.contains("hkeys"), "{calls}");
 }
 
 #[tokio::test]
