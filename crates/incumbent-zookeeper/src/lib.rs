@@ -43,7 +43,7 @@
 //! | `publish` | counted by the session, and refused if another was sent since the caller looked; then `setData` of the entry; in foreign dialects `multi[check entry, setData record]` |
 //! | `withdraw` | `delete`; with an heir `multi[check heir, delete]` |
 //! | `close` | closes the connection and waits until that was answered; on a connection that the user gave, deletes entries and heartbeat |
-//! | `elections` | `sync`, the names of the office records, then `getChildren` of every node below the chroot, 100,000 at most |
+//! | `elections` | `sync`, the names of the office records, then `getChildren` of every node below the chroot, 64 at a time and 30,000 at most |
 //! | `line` | `sync`, `getChildren`, `getData` of each entry, office record, the parent's `Stat` again: unchanged, or once more |
 //! | `watch` | one-shot watches by `exists` and `getChildren`, compared with what was seen: a session's on its own connection, others' on the shared one |
 //! | `set_office` | `getData` and the version of the node above; `create`, or `multi[check above, setData]`, or `multi[setData above, delete]`; an end in `go-leaderelection` makes its `DONE` in the same step, and the first to find nobody left removes it |

@@ -2,6 +2,7 @@
 
 use incumbent_store::{Store, StoreError};
 use incumbent_testkit::servers::{Certificates, ZooKeeperEnsemble};
+use incumbent_zookeeper::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use incumbent_zookeeper::{Access, ZooKeeperOptions, ZooKeeperStore};
 
 use crate::harness::{PERSISTENT, TICK, TTL, entry, lead, name, raw, shared, stand, unique, until, within};
@@ -27,6 +28,40 @@ async fn what_a_user_makes_is_closed_to_everybody_else() {
         assert!(matches!(refused, StoreError::Denied { .. }), "{refused:?}");
     }
     office.term().check().unwrap();
+}
+
+/// Below a root that is shared, say with HBase or Kafka, which keep theirs to themselves.
+#[tokio::test]
+async fn nodes_that_may_not_be_read_hide_no_elections() {
+    let root = format!("/shared-{:x}", unique());
+    let ours = open(ZooKeeperOptions::new().chroot(&root)).await;
+    let name = name("listed");
+    let session = ours.open_session(TTL * 5).await.unwrap();
+    session.enlist(&name, &entry(1)).await.unwrap();
+    let others = raw(&shared().await.endpoints()).await;
+    let nobodys = [Acl::new(Permission::WRITE, AuthId::anyone())];
+    let closed = CreateMode::Persistent.with_acls(Acls::new(&nobodys));
+    others.create(&format!("{root}/hbase"), b"", &closed).await.unwrap();
+    others.list_children(&format!("{root}/hbase")).await.expect_err("it may not be read");
+    assert_eq!(ours.elections(9).await.unwrap(), [name]);
+}
+
+/// Many are asked for at once.
+#[tokio::test]
+async fn elections_are_found_among_many_nodes() {
+    let root = format!("/crowded-{:x}", unique());
+    let ours = open(ZooKeeperOptions::new().chroot(&root)).await;
+    let session = ours.open_session(TTL * 5).await.unwrap();
+    let others = raw(&shared().await.endpoints()).await;
+    let mut names = Vec::new();
+    for number in 0..200 {
+        let name = name(&format!("crowded-{number:03}"));
+        session.enlist(&name, &entry(1)).await.unwrap();
+        others.create(&format!("{root}/other-{number}"), b"", &PERSISTENT).await.unwrap();
+        names.push(name);
+    }
+    names.sort();
+    assert_eq!(ours.elections(usize::MAX).await.unwrap(), names);
 }
 
 #[tokio::test]
