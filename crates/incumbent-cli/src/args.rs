@@ -427,9 +427,9 @@ pub(crate) struct LeaderArgs {
 
 /// Show the last 32 terms: who led, from when to when, and how each ended
 ///
-/// Elections keep a record of their terms once a candidate has stood with --record. A term is opened
-/// before its leader is elected, and closed when its work has stopped. Exits with 3 where no record
-/// is kept.
+/// Elections keep a record of their terms once a candidate has stood with --record. A term is
+/// opened before its leader is elected, and closed when its work has stopped. Exits with 3 where no
+/// record is kept.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 How a term ended:

@@ -105,9 +105,9 @@ impl<F: Fencing> Candidate<F> {
     }
 
     /// Keeps a record of the election's terms: each is opened in the store before its leader is
-    /// elected, and closed after its work has stopped and before its place in line goes. So the next
-    /// leader knows whether the work of the last one has certainly stopped, and people see in
-    /// [`Status::terms`](crate::Status::terms) who led, from when to when, and why it ended.
+    /// elected, and closed after its work has stopped and before its place in line goes. So people
+    /// see in [`Status::terms`](crate::Status::terms) who led, from when to when, why it ended, and
+    /// whether its work has certainly stopped.
     ///
     /// Once one candidate has asked for it, every later leader keeps it up. The work of a
     /// term has stopped when its [`Leadership`] is dropped or given back; one that the hard stop
