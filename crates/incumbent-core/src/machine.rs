@@ -13,7 +13,7 @@ use crate::office::{Act, Heir, Office, Order, Refusal};
 use crate::peers::{Abstention, MemberId};
 use crate::settings::SettingsError;
 use crate::standing::{Cas, Cursor, Fault, Line, Liveness, Renewal, Seen, Standing, Watched};
-use crate::terms::Origin;
+use crate::terms::{Origin, TermRecord};
 use crate::time::Timestamp;
 
 /// Numbers the candidacies of one process.
@@ -227,6 +227,8 @@ pub enum Op {
     SetOffice(ElectionName, Version, Box<Office>),
     /// `Store::evict`
     Evict(ElectionName, Box<Entry>),
+    /// Look whether anything of this term, which is open in the record, can still be at work.
+    Examine(Box<TermRecord>),
     /// Raise every fence of this candidacy to this token. It is answered when nothing of it is
     /// left, and not before.
     RaiseFences(Token),
@@ -243,6 +245,11 @@ pub enum Answer {
     Published(Option<Version>),
     /// To [`Op::Line`].
     Line(Box<Line>),
+    /// To [`Op::Examine`]: whether no process of it is left, for certain.
+    Examined {
+        /// The kernel says so.
+        died: bool,
+    },
     /// To [`Op::RaiseFences`]: all are raised.
     Raised,
 }

@@ -149,8 +149,13 @@ impl TermRecord {
     }
 
     fn bytes(&self) -> usize {
-        let mut term = self.clone();
-        BYTES_BESIDE_TEXTS + term.texts_mut().into_iter().map(|(text, _)| text.len()).sum::<usize>()
+        let Origin { host, boot, process, target } = &self.origin;
+        let order = match &self.end {
+            TermEnd::Closed { order, .. } => order.by.len() + order.reason.len(),
+            _ => 0,
+        };
+        let texts = [&self.name, host, boot, process, target];
+        BYTES_BESIDE_TEXTS + order + texts.into_iter().map(|text| text.len()).sum::<usize>()
     }
 
     /// Every text, and how long it may be.

@@ -347,3 +347,21 @@ fn a_record_that_may_not_be_written_bars_the_office_but_not_the_way_out() {
     assert!(driven.withdraws(), "{:?}", driven.call);
     assert!(!driven.told().contains(&Event::Failed));
 }
+
+#[test]
+fn a_last_term_that_is_open_is_looked_at_before_ours_is_opened_and_may_have_died() {
+    for died in [false, true] {
+        let (mut driven, held) = Driven::enlisting(true, false);
+        let last = TermRecord::open(token(3), Incarnation::from_bits(3), "b".into(), origin());
+        let older = TermRecord::open(token(2), Incarnation::from_bits(2), "c".into(), origin());
+        let terms = Terms::default().with(older).with(last.clone());
+        driven.stands(Place::Leading(held), Office::default().with_terms(terms));
+        assert!(matches!(&driven.call, Some((_, Op::Examine(term))) if **term == last), "{:?}", driven.call);
+        driven.answer(Ok(Answer::Examined { died }));
+        let terms = driven.written().terms;
+        let ends: Vec<&str> = terms.iter().map(|term| term.end.word()).collect();
+        assert_eq!(ends, ["open", if died { "died" } else { "open" }, "open"]);
+        driven.cas(Cas::Done);
+        assert!(driven.is_elected());
+    }
+}

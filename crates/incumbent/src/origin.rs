@@ -18,6 +18,25 @@ pub(crate) fn this_host() -> Arc<Origin> {
     Arc::new(Origin::new(host(), boot(), ""))
 }
 
+/// Whether work that ends with its process has certainly ended: the process was one of this start
+/// of this host, in our namespace, and is no more. Of others nothing can be said from here: another
+/// start of a host of the same name may be that of another host.
+pub(crate) fn has_died(origin: &Origin) -> bool {
+    let ours = this_process();
+    let mut words = origin.process.split(' ');
+    let (Some(pid), Some(started), namespace) = (words.next(), words.next(), words.next()) else { return false };
+    let same_host = !origin.boot.is_empty() && origin.boot == ours.boot;
+    let same_namespace = namespace.is_some() && namespace == ours.process.split(' ').nth(2);
+    let is_number = pid.parse::<u32>().is_ok() && started.parse::<u64>().is_ok();
+    if !same_host || !same_namespace || !is_number {
+        return false;
+    }
+    match read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => started_at(&stat).is_some_and(|at| at != started),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    }
+}
+
 /// By the wall clock, in milliseconds since 1970.
 pub(crate) fn now_ms() -> u64 {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -40,18 +59,45 @@ fn line_of(file: &str) -> String {
 /// number.
 fn process() -> String {
     let stat = read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name before it may have anything in it, parentheses and spaces as well.
-    let started = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19));
     let namespace = read_link("/proc/self/ns/pid").ok();
-    match (started, namespace.as_ref().and_then(|namespace| namespace.to_str())) {
+    match (started_at(&stat), namespace.as_ref().and_then(|namespace| namespace.to_str())) {
         (Some(started), Some(namespace)) => format!("{} {started} {namespace}", std::process::id()),
         _ => String::new(),
     }
 }
 
+/// When a process started, from its `stat`.
+fn started_at(stat: &str) -> Option<&str> {
+    // The name before it may have anything in it, parentheses and spaces as well.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_process_of_this_start_of_the_host_and_of_our_namespace_is_known_to_have_died() {
+        let ours = this_process();
+        let of = |boot: &str, process: String| Origin::new("anywhere", boot, process);
+        assert!(!has_died(&ours), "this one lives");
+        let [pid, started, namespace] = ours.process.split(' ').collect::<Vec<_>>()[..] else { panic!("{ours:?}") };
+        assert!(has_died(&of(&ours.boot, format!("{pid} {started}0 {namespace}"))), "another process has its number");
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let gone = child.id();
+        child.wait().unwrap();
+        assert!(has_died(&of(&ours.boot, format!("{gone} 7 {namespace}"))), "there is none of that number");
+        for unknown in [
+            of("another boot", format!("{gone} 7 {namespace}")),
+            of("", format!("{gone} 7 {namespace}")),
+            of(&ours.boot, format!("{gone} 7 pid:[1]")),
+            of(&ours.boot, format!("{gone} 7")),
+            of(&ours.boot, format!("../1 7 {namespace}")),
+            of(&ours.boot, String::new()),
+        ] {
+            assert!(!has_died(&unknown), "{unknown:?}");
+        }
+    }
 
     #[test]
     fn a_process_is_told_from_every_other_of_this_start_of_the_host() {

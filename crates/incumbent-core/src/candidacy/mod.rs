@@ -78,6 +78,8 @@ pub(crate) struct Candidacy {
     unclosed: Option<Box<Unclosed>>,
     /// Whom we followed before we were first, if no record says that it led.
     led_before: Option<Box<TermRecord>>,
+    /// The last term on record before ours, and whether it has died.
+    examined: Option<(Token, bool)>,
     backoff: Backoff,
     watch: Option<WatchId>,
     /// From watches that were lost. Reads go well meanwhile, and must not end it: each would arm a
@@ -226,6 +228,7 @@ impl Candidacy {
             take_office_by: None,
             unclosed: None,
             led_before: None,
+            examined: None,
             backoff: Backoff::default(),
             watch: None,
             watch_backoff: Backoff::default(),

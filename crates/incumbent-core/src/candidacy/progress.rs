@@ -235,6 +235,7 @@ impl Candidacy {
             (Op::SetOffice(_, _, to), Answer::Cas(cas)) => self.on_office_set(now, to, cas, out),
             (Op::Evict(..), Answer::Cas(cas)) => self.on_evicted(now, cas),
             (Op::Line(..), Answer::Line(line)) => self.on_line(now, *line, out),
+            (Op::Examine(term), Answer::Examined { died }) => self.on_examined(now, term, died, out),
             (Op::RaiseFences(_), Answer::Raised) => self.take_office(now, out),
             // An answer that does not fit its question says nothing.
             (op, _) => self.on_fault(now, op.clone(), Fault::OutcomeUnknown, out),

@@ -35,11 +35,25 @@ impl Candidacy {
         if is_open || !self.is_recorded() || !self.settings.policy.opens_before_office() {
             return None;
         }
+        let last = self.office.terms.iter().rev().find(|term| term.token < held.token);
+        let open = last.filter(|last| last.end == TermEnd::Open);
+        let died = match (open, self.examined) {
+            (Some(open), Some((token, died))) if token == open.token => died,
+            (Some(open), _) => return Some(Op::Examine(Box::new(open.clone()))),
+            (None, _) => false,
+        };
+        let died = open.filter(|_| died).map(|open| open.clone().ended(TermEnd::Died { at_ms: 0 }));
         let before = self.led_before.as_deref().filter(|before| self.office.terms.get(before.token).is_none());
-        let terms = before.map_or_else(|| self.office.terms.clone(), |before| self.office.terms.with(before.clone()));
+        let terms = before.cloned().into_iter().chain(died).fold(self.office.terms.clone(), |all, term| all.with(term));
         let term = TermRecord::open(held.token, held.incarnation, self.who.name.clone(), (*self.who.origin).clone());
         self.unclosed = Some(Box::new(Unclosed { term: term.clone(), compared: Some(self.office.version) }));
         Some(self.set_office(self.office.clone().with_terms(terms.with(term))))
+    }
+
+    /// The last term on record before ours was looked at.
+    pub(super) fn on_examined(&mut self, now: Timestamp, term: &TermRecord, died: bool, out: &mut Outbox) {
+        self.examined = Some((term.token, died));
+        self.take_office(now, out);
     }
 
     /// We are first: notes whom we followed, if nobody has written down that it led.

@@ -59,6 +59,7 @@ impl Candidacy {
         }
         self.take_office_by = None;
         self.led_before = None;
+        self.examined = None;
         self.disarm(out);
         let (term, claim) = (self.tenure.term(), Claim::Entry(held));
         self.event(Event::Elected { term, claim, deadline: self.tenure.deadline() }, out);
@@ -197,6 +198,8 @@ impl Candidacy {
         // A call about the entry that is gone has no answer worth having.
         self.give_up_call(out);
         self.take_office_by = None;
+        self.led_before = None;
+        self.examined = None;
         self.look = false;
         self.state = State::Out;
     }

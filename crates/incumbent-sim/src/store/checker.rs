@@ -154,8 +154,8 @@ impl Checker {
         }
     }
 
-    /// The record of terms was written. Nobody says anything about another's term, and what is
-    /// closed stays closed: says which terms were closed just now.
+    /// The record of terms was written. What has ended is never written anew: says which terms have
+    /// ended just now.
     pub(crate) fn terms_written(&mut self, now: u64, election: usize, was: &Terms, is: &Terms) -> Vec<Token> {
         let is_open = |term: &&TermRecord| term.end == TermEnd::Open;
         self.elections[election].opened.extend(is.iter().filter(is_open).map(|term| term.token));
@@ -164,13 +164,17 @@ impl Checker {
         for term in changed.iter().filter(|term| was.get(term.token).is_some_and(|known| known.end != TermEnd::Open)) {
             self.fail(now, "TERMS", format!("{:?} of e{election} had ended, and is written anew", term.token));
         }
-        let closed = |term: &&&TermRecord| matches!(term.end, TermEnd::Closed { .. });
-        changed.iter().filter(closed).map(|term| term.token).collect()
+        let ended = |term: &&&TermRecord| matches!(term.end, TermEnd::Closed { .. } | TermEnd::Died { .. });
+        changed.iter().filter(ended).map(|term| term.token).collect()
     }
 
     /// A term is closed while its work goes on.
     pub(crate) fn closed_early(&mut self, now: u64, election: usize, token: Token) {
-        self.fail(now, "TERMS", format!("{token:?} of e{election} is closed, and its work has not stopped"));
+        self.fail(
+            now,
+            "TERMS",
+            format!("{token:?} of e{election} is said to have ended, and its work has not stopped"),
+        );
     }
 
     /// A leader whose terms are to be on record takes office: is its term open there?

@@ -276,8 +276,8 @@ impl World {
         let drift = u64::from(self.scenario.settings.drift_ppm);
         // A hint, a look, the fences: each there and back; an eviction and a look for each that is
         // silent.
-        // Where terms are on record, one more: the opening.
-        let opening = if self.recorded.contains(&true) { 2 } else { 0 };
+        // Where terms are on record, two more: a look at the last one, and the opening.
+        let opening = if self.recorded.contains(&true) { 4 } else { 0 };
         let trips = (8 + opening + 4 * silent) * self.weather.delay.1;
         let silence = match self.scenario.shape.forgotten_by {
             ForgottenBy::Store => granted * silent.min(1),

@@ -2,10 +2,10 @@
 
 use incumbent_core::{
     Answer, Attempt, CallId, CandidacyId, Cas, ElectionName, EntryId, Epoch, Fault, Held, Hint, Input, Op, Place,
-    Token, WatchId,
+    TermRecord, Token, WatchId,
 };
 
-use super::checker::{Fields, Withdrawal};
+use super::checker::{Fields, Maker, Withdrawal};
 use super::process::{FirstInLine, Message, Process};
 use super::server::{Ask, Reply, Sender, held_in};
 use super::users::Deed;
@@ -263,6 +263,11 @@ impl World {
         if let Some(epoch) = epoch {
             self.processes[process].epoch = epoch.0;
         }
+        if let Op::Examine(term) = &op {
+            let message = Message::Input(Input::Answer(candidacy, call, Ok(self.examine(process, candidacy, term))));
+            let delay = self.delay();
+            return self.after(delay, Happening::Deliver { process, boot, message: Box::new(message) });
+        }
         if let Op::RaiseFences(token) = op {
             let Some(election) = self.processes[process].users.get(&candidacy).map(|user| user.election) else {
                 return;
@@ -288,6 +293,17 @@ impl World {
         }
         let session = epoch.and_then(|epoch| self.processes[process].sessions.get(&epoch.0).copied());
         self.send(Sender::Process { process, boot }, Ask::Call(candidacy, call, session, op));
+    }
+
+    /// Some of the processes are on one host, where the kernel says who has died.
+    fn examine(&self, asker: usize, candidacy: CandidacyId, term: &TermRecord) -> Answer {
+        let user = self.processes[asker].users.get(&candidacy);
+        let maker = user.and_then(|user| self.checker.maker(user.election, term.token));
+        let has_died = |(process, boot, ..): Maker| {
+            let state = &self.processes[process];
+            process % 2 == asker % 2 && (state.boot != boot || state.machine.is_none())
+        };
+        Answer::Examined { died: maker.is_some_and(has_died) }
     }
 
     /// A raise of fences that was given up is said to be dropped, sooner or later.

@@ -293,7 +293,7 @@ impl Server {
                 Ok(Answer::Cas(self.table.set_office(now_at, election, was, to)))
             }
             Op::Evict(election, seen) => Ok(Answer::Cas(self.evict(now, election, seen))),
-            Op::RaiseFences(_) => Err(Fault::Permanent),
+            Op::RaiseFences(_) | Op::Examine(_) => Err(Fault::Permanent),
         }
     }
 

@@ -245,6 +245,7 @@ impl World {
             Op::Line(name, limit) => Ok(Answer::Line(Box::new(self.table.line(now, name, *limit)))),
             Op::SetOffice(name, was, to) => Ok(Answer::Cas(self.table.set_office(now, name, *was, to))),
             Op::Evict(name, seen) => Ok(Answer::Cas(self.table.evict(now, name, seen))),
+            Op::Examine(_) => Ok(Answer::Examined { died: false }),
             Op::RaiseFences(_) => Ok(Answer::Raised),
         }
     }

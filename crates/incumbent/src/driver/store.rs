@@ -27,7 +27,7 @@ use crate::error::CandidacyError;
 use crate::fence::{FenceError, FencingToken};
 use crate::flaw::Flaws;
 use crate::hooks::Hooks;
-use crate::origin::now_ms;
+use crate::origin::{has_died, now_ms};
 use crate::port::Stand;
 
 #[cfg(feature = "flaws")]
@@ -501,6 +501,7 @@ async fn ask(store: &dyn Store, session: Option<Arc<dyn Session>>, op: Op) -> Re
             Answer::Cas(store.set_office(&election, was, &to).await?)
         }
         Op::Evict(election, seen) => Answer::Cas(store.evict(&election, &seen).await?),
+        Op::Examine(term) => Answer::Examined { died: has_died(&term.origin) },
         // Only a candidacy that we know has fences, and only with a session that told us which
         // store it is.
         Op::RaiseFences(_) => return Err(StoreError::SessionGone),
