@@ -142,7 +142,8 @@ impl TermRecord {
     fn cut(mut self) -> TermRecord {
         for (text, longest) in self.texts_mut() {
             if text.len() > longest {
-                *text = text[..text.floor_char_boundary(longest)].into();
+                let end = (0..=longest).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+                *text = text[..end].into();
             }
         }
         self
