@@ -138,16 +138,16 @@ impl Bench {
         manager
     }
 
-    /// A program of others, on these servers.
-    fn peer(&self, peer: usize, urls: &[String], what: &str, count: usize) -> Command {
+    /// A program of others, on these servers, with commas between them.
+    fn peer(&self, peer: usize, urls: &str, what: &str, count: usize) -> Command {
         let [program, script] = &self.peers[peer];
         let mut command = Command::new(program);
-        command.args([script, &urls.join(","), what, &count.to_string()]);
+        command.args([script.as_str(), urls, what, &count.to_string()]);
         command
     }
 
     /// What the programs of others measure, one after the other.
-    fn measure_peers(&self, urls: &[String], what: &str, count: usize, times: &mut [Times; 4]) {
+    fn measure_peers(&self, urls: &str, what: &str, count: usize, times: &mut [Times; 4]) {
         for (peer, times) in times[2..].iter_mut().enumerate() {
             times.add_from(&mut self.peer(peer, urls, what, count));
         }
@@ -171,7 +171,7 @@ impl Bench {
                 least.push(start.elapsed());
                 least_script(&mut raw, END_OF_CAMPAIGN, &name).await;
             }
-            self.measure_peers(&[self.url.clone()], "campaign", CAMPAIGNS, &mut times);
+            self.measure_peers(&self.url, "campaign", CAMPAIGNS, &mut times);
         }
         for percent in [50, 99] {
             let label = format!("uncontended campaign, p{percent}, ms");
@@ -214,7 +214,7 @@ impl Bench {
                 }
                 scripts.push(start.elapsed());
             }
-            self.measure_peers(&urls, "campaign", REDLOCK_CAMPAIGNS, &mut times);
+            self.measure_peers(&urls.join(","), "campaign", REDLOCK_CAMPAIGNS, &mut times);
         }
         for percent in [50, 99] {
             let label = format!("uncontended campaign by {SERVERS} servers, p{percent}, ms");
@@ -240,7 +240,7 @@ impl Bench {
             for round in 0..POLLED_HANDOVERS {
                 times[RSLOCK].push(rslock_handover(&managers, &format!("rslock-handover-{turn}-{round}"), round).await);
             }
-            self.measure_peers(&[self.url.clone()], "handover", POLLED_HANDOVERS, &mut times);
+            self.measure_peers(&self.url, "handover", POLLED_HANDOVERS, &mut times);
         }
         for percent in [50, 90] {
             let label = format!("handover to a waiting follower, p{percent}, ms");
@@ -298,7 +298,7 @@ impl Bench {
             .await;
             scripts.push(taken);
             assert!(set.into_iter().all(|set| set));
-            self.measure_peers(&[self.url.clone()], "many", ELECTIONS, &mut times);
+            self.measure_peers(&self.url, "many", ELECTIONS, &mut times);
         }
         let per_second = |times: &Times| ELECTIONS as f64 / times.percentile(50).as_secs_f64();
         let label = "elections won per second, one session";
@@ -361,7 +361,7 @@ impl Bench {
     }
 
     async fn idle_peer(&self, peer: usize, followers: usize, raw: &mut MultiplexedConnection) -> Load {
-        let mut command = self.peer(peer, &[self.url.clone()], "idle", followers);
+        let mut command = self.peer(peer, &self.url, "idle", followers);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the peer runs");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
