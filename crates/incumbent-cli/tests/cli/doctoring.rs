@@ -189,7 +189,7 @@ fn a_directory_that_was_copied_back_is_noticed_by_those_who_saw_it_before() {
 
     let (mut again, token) = lead(&host, "c");
     assert_eq!(token, 2, "given a second time");
-    let warning = again.until_said("this host has seen token 3");
+    let warning = again.until_ever_said("this host has seen token 3");
     assert!(warning.contains("docs/runbooks.md#the-store-was-restored"), "{warning}");
     let said = host.ok(["status", "jobs/x"]);
     assert!(said.out.contains("warning") && said.out.contains("this host has seen token 3"), "{said:?}");

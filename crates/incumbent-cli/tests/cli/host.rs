@@ -252,6 +252,17 @@ impl Process {
         })
     }
 
+    /// The same for words that may have been said before what was heard last: its two streams are
+    /// in no order.
+    pub(crate) fn until_ever_said(&mut self, words: &str) -> String {
+        eventually(words, || {
+            self.everything().into_iter().find_map(|spoken| match spoken {
+                Spoken::Err(line) if line.contains(words) => Some(line),
+                _ => None,
+            })
+        })
+    }
+
     fn until_spoken<T>(&mut self, what: &str, want: impl Fn(&Spoken) -> Option<T>) -> T {
         let until = Instant::now() + PATIENCE;
         loop {
