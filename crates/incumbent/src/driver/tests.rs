@@ -1,8 +1,9 @@
-//! In which order handles are told, and things are done.
+//! In which order handles are told, and things are done; and when the driver wakes.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Mutex, OnceLock};
-use std::task::Waker;
+use std::task::{Wake, Waker};
 
 use bytes::Bytes;
 use incumbent_core::{Candidate, ElectionName, LossReason, Refusal, Rng, StoreId, Successor, TermNo, Token};
@@ -12,6 +13,7 @@ use super::*;
 use crate::port::{Port, SharedCandidacy, TermState};
 
 const ID: CandidacyId = CandidacyId(0);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a machine says.
 enum Says {
@@ -33,6 +35,7 @@ struct Script {
     term: Option<Arc<TermState>>,
     /// Whether the user was handing over, at each [`Says::Look`].
     ceding: Vec<bool>,
+    timeout: Option<Timestamp>,
 }
 
 impl Side for Script {
@@ -45,9 +48,11 @@ impl Side for Script {
         }
     }
     fn close(&mut self) {}
-    fn tick(&mut self) {}
+    fn tick(&mut self) {
+        self.timeout = None;
+    }
     fn next_timeout(&self) -> Option<Timestamp> {
-        None
+        self.timeout
     }
     fn poll_work(&mut self, _: &mut Context<'_>) -> bool {
         !self.queue.is_empty()
@@ -74,7 +79,7 @@ impl Side for Script {
         CandidacyError::Closed
     }
     fn patience(&self) -> Duration {
-        Duration::ZERO
+        PATIENCE
     }
 }
 
@@ -85,11 +90,16 @@ fn elected() -> Says {
 
 /// Drives a machine that leads, and says this once the work has stopped.
 fn leading(when_released: Vec<Says>) -> (Driver<Script>, Port, Arc<SharedCandidacy>) {
-    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    leading_by(Arc::new(TokioClock::new()), when_released)
+}
+
+/// The same, by this clock.
+fn leading_by(clock: Arc<dyn Clock>, when_released: Vec<Says>) -> (Driver<Script>, Port, Arc<SharedCandidacy>) {
     let (port, requests) = Port::new(clock.clone(), Rng::from_number(1), Flaws::default());
     let (candidacy, sent) = (SharedCandidacy::new(Arc::new(OnceLock::new())), Arc::default());
     let queue = [elected()].into();
-    let side = Script { queue, when_released, sent, candidacy: candidacy.clone(), term: None, ceding: Vec::new() };
+    let (term, ceding, timeout) = (None, Vec::new(), None);
+    let side = Script { queue, when_released, sent, candidacy: candidacy.clone(), term, ceding, timeout };
     let mut driver = Driver::new(side, clock, requests, Settings::default(), Flaws::default())
         .unwrap_or_else(|error| panic!("{error}"));
     let candidate = Candidate {
@@ -166,4 +176,92 @@ async fn what_follows_from_telling_an_event_keeps_its_place_in_the_queue() {
     let leads = Role::Leading { token: Token::new(7) };
     assert_eq!(sent, [("first", leads), ("what lets another begin", Role::Out(LossReason::Paused))]);
     assert_eq!(candidacy.state().role, Role::Following { ahead: None, token: None });
+}
+
+/// A clock that a test moves, and all that its alarm was set to.
+#[derive(Clone, Debug, Default)]
+struct ByHand {
+    now: Arc<AtomicU64>,
+    set: Arc<Mutex<Vec<Timestamp>>>,
+}
+
+impl ByHand {
+    fn pass(&self, time: Duration) {
+        self.now.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    fn set_to(&self) -> Vec<Timestamp> {
+        self.set.lock().unwrap_or_else(|error| panic!("{error}")).clone()
+    }
+}
+
+impl Clock for ByHand {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.now.load(Ordering::Relaxed))
+    }
+    fn alarm(&self) -> io::Result<Box<dyn Alarm>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Alarm for ByHand {
+    fn set(&mut self, at: Option<Timestamp>) {
+        self.set.lock().unwrap_or_else(|error| panic!("{error}")).extend(at);
+    }
+    fn poll_ring(&mut self, _: &mut Context<'_>) -> Poll<()> {
+        let rings = self.set_to().last().is_some_and(|at| self.now() >= *at);
+        if rings { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+#[test]
+fn an_alarm_is_set_anew_when_it_would_ring_too_late_or_much_too_early() {
+    let clock = ByHand::default();
+    let (mut driver, _port, _) = leading_by(Arc::new(clock.clone()), Vec::new());
+    let (early, moment) = (driver.early, Duration::from_nanos(1));
+    assert!(early > moment);
+    let at = clock.now() + early * 4;
+    for (timeout, is_set) in
+        [(at, true), (at, false), (at + early, false), (at + early + moment, true), (at + early, true), (at, true)]
+    {
+        let before = clock.set_to();
+        driver.side.timeout = Some(timeout);
+        driver.set_alarm();
+        let anew = is_set.then_some(timeout);
+        assert_eq!(clock.set_to(), before.into_iter().chain(anew).collect::<Vec<_>>());
+    }
+}
+
+/// How often it was woken.
+#[derive(Default)]
+struct Woken(AtomicU32);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_driver_to_which_nothing_happens_sleeps() {
+    let (mut driver, _port, _) = leading_by(Arc::new(ByHand::default()), Vec::new());
+    let woken = Arc::new(Woken::default());
+    assert!(driver.poll(&mut Context::from_waker(&woken.clone().into())).is_pending());
+    assert_eq!(woken.0.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_driver_whose_handles_are_gone_cleans_up_until_its_patience_is_over() {
+    let clock = ByHand::default();
+    let (mut driver, port, _) = leading_by(Arc::new(clock.clone()), Vec::new());
+    let poll = |driver: &mut Driver<Script>| driver.poll(&mut Context::from_waker(Waker::noop()));
+    drop(port);
+    assert!(poll(&mut driver).is_pending());
+    driver.side.timeout = Some(clock.now() + PATIENCE / 2);
+    assert!(poll(&mut driver).is_pending());
+    clock.pass(PATIENCE / 2);
+    assert!(poll(&mut driver).is_pending(), "the machine had something to do by then");
+    assert_eq!(driver.side.timeout, None);
+    clock.pass(PATIENCE / 2);
+    assert!(poll(&mut driver).is_ready());
 }
