@@ -221,12 +221,11 @@ async fn armed(fixture: &Fixture, store: &dyn Store, waiting: &Waiting) -> Wake 
     panic!("{:?} of {}: woken again and again though nothing changes", waiting.change, fixture.election);
 }
 
-/// A promised watch wakes; one that is not promised keeps quiet for ever.
-async fn told(fixture: &Fixture, what: &str, mut wake: Wake) {
+/// A promised watch wakes. One that is not promised may: a store that hears of nothing can still
+/// know when the time of the one ahead is over.
+async fn told(fixture: &Fixture, what: &str, wake: Wake) {
     if fixture.promises.watches {
         fixture.woken(what, wake).await;
-    } else {
-        assert!(poll_once(&mut wake).await.is_pending(), "{what}: a watch that was not promised has woken");
     }
 }
 
