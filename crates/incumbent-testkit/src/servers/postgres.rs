@@ -154,7 +154,9 @@ impl PostgresServer {
             }
             std::thread::sleep(LOOK_EVERY);
         }
-        self.process.take().map(Process::kill);
+        if let Some(process) = self.process.take() {
+            process.kill();
+        }
     }
 
     /// Starts it, after killing it if need be, with the same data on the same port, and waits until
