@@ -264,8 +264,23 @@ async fn two_stores_in_one_process_are_two_rivals() {
 /// Room for what a process allocates meanwhile, and too little for the stack of a thread.
 const NO_ROOM_FOR_A_THREAD: u64 = 384 * 1024;
 
+/// Waits until every thread of it sleeps: one that was just made has still to map what it needs.
+fn until_idle(process: &TestProcess) {
+    let tasks = format!("/proc/{}/task", process.pid().as_raw_nonzero());
+    let sleeps = |task: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
+    };
+    let until = std::time::Instant::now() + PATIENCE;
+    while !std::fs::read_dir(&tasks).unwrap().all(|task| sleeps(task.unwrap())) {
+        assert!(std::time::Instant::now() < until, "it is never idle");
+        std::thread::yield_now();
+    }
+}
+
 /// Lets a process have no more memory than it has, or as much as it likes.
 fn let_it_grow(process: &TestProcess, as_it_likes: bool) {
+    until_idle(process);
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid().as_raw_nonzero())).unwrap();
     let has = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix(" kB")).unwrap();
     let now = has.parse::<u64>().unwrap() * 1024 + NO_ROOM_FOR_A_THREAD;

@@ -6,11 +6,11 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use incumbent_testkit::TempDir;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -45,22 +45,20 @@ impl Said {
 }
 
 pub(crate) struct Host {
-    folder: PathBuf,
+    folder: TempDir,
 }
 
 impl Host {
     pub(crate) fn new() -> Host {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let name = format!("incumbent-cli-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let folder = std::env::temp_dir().join(name);
+        let folder = TempDir::new("cli");
         // The store is there, as it is wherever a candidate has been: a command that only reads
         // does not make it.
-        fs::DirBuilder::new().mode(0o700).recursive(true).create(folder.join("store")).unwrap();
+        fs::DirBuilder::new().mode(0o700).create(folder.path().join("store")).unwrap();
         Host { folder }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
+        self.folder.path().join(name)
     }
 
     pub(crate) fn store(&self) -> String {
@@ -70,9 +68,9 @@ impl Host {
     /// The command, with a store of its own and nothing of the environment that could matter.
     pub(crate) fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_incumbent"));
-        command.args(args).env("INCUMBENT_STORE", self.store()).env("FOLDER", &self.folder);
+        command.args(args).env("INCUMBENT_STORE", self.store()).env("FOLDER", self.folder.path());
         // What other tests claim and have seen is another host's.
-        command.env("XDG_RUNTIME_DIR", &self.folder).env("HOME", &self.folder);
+        command.env("XDG_RUNTIME_DIR", self.folder.path()).env("HOME", self.folder.path());
         for name in ["KUBERNETES_SERVICE_HOST", "NOTIFY_SOCKET", "NO_COLOR", "container", "XDG_STATE_HOME"] {
             command.env_remove(name);
         }
@@ -164,8 +162,8 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         // A guardian may still be at work below.
-        let removed = in_time(|| fs::remove_dir_all(&self.folder).ok());
-        assert!(removed.is_some() || thread::panicking(), "{} cannot be removed", self.folder.display());
+        let removed = in_time(|| fs::remove_dir_all(self.folder.path()).ok());
+        assert!(removed.is_some() || thread::panicking(), "{} cannot be removed", self.folder.path().display());
     }
 }
 
