@@ -11,7 +11,7 @@
 //!
 //! | key | type | what |
 //! | --- | --- | --- |
-//! | `{incumbent}:m` | hash | `format`, `id` (the store's identity), `change` (the counter), `lineage` (of the server's history), `clock` and `wall` (the store's clock, and the server's when it was last set), `longest` (the longest TTL that was granted), `shortest` (no open session has a shorter one), `taken_over` (when this history began), `hold` (until when nobody new takes office) |
+//! | `{incumbent}:m` | hash | `format`, `id` (the store's identity), `change` (the counter), `lineage` (of the server's history), `clock` and `wall` (the store's clock, and the server's when it was last set), `longest` (the longest TTL that was granted), `shortest` (no open session has a shorter one), `taken_over` (when this history began), `hold` (until when nobody new takes office), and `waited` (with `?wait=`, so that every step writes something) |
 //! | `{incumbent}:s` | sorted set | sessions, by when they expire. A session is called after a change and its TTL. And `R session` for one that has not been heard of since another history began |
 //! | `{incumbent}:l` | sorted set, all scores 0 | the lines: `election \0 token` |
 //! | `{incumbent}:e` | hash | `election \0 token`: version, session, incarnation, name, readiness and value |
@@ -69,8 +69,8 @@
 //!   that does not jump, so a night in which nobody asked looks like a jump: the first who asks may
 //!   be shown a dead leader, for its TTL less half the shortest (half a TTL where all are alike).
 //! - **Who is due to go?** Up to 200 sessions and tombstones. `enlist` and `standing` leave that to
-//!   the others, since they look themselves at what they depend on: nobody leads past an expired
-//!   entry that is still there, and no tombstone counts whose time has passed.
+//!   the others, since they look for themselves at what they depend on: nobody leads past an
+//!   expired entry that is still there, and no tombstone counts whose time has passed.
 //!
 //! # What it takes care of
 //! - **Nothing fails half-way.** A script is not rolled back. So nothing that can fail comes after

@@ -1,4 +1,4 @@
--- What a session needs that wants to lead.
+-- What the steps of a session that wants to lead have in common.
 
 -- How long it waits yet before it may take office. A leader that is forgotten may have a longer TTL
 -- than all that are known; its rivals, as a rule, have the same.

@@ -1,5 +1,5 @@
--- What every step begins with: is everything there, what time is it, who is due to go? And what the
--- steps have in common.
+-- What every step begins with: is everything there, is it the same history, and what time is it? And
+-- what the steps have in common. Who is due to go is asked in sweep.lua, by the steps that include it.
 
 local META, SESSIONS, LINES, ENTRIES, PLACES, OFFICES, TOMBSTONES, LED = unpack(KEYS)
 -- An identity to found with, the store that the caller's session belongs to, and what the caller
