@@ -59,9 +59,10 @@ impl ClaimKeeper {
 }
 
 impl Claim {
-    /// Takes it back, and waits until nobody can read it any more. Before the office goes: a claim
-    /// that is older than the store's word would look like a second leader.
+    /// Takes it back, and waits until nobody can read it any more, for at most `REMOVAL`. Before
+    /// the office goes: a claim that outlives it would look like a second leader.
     pub(crate) async fn end(self) {
+        // The runtime has one thread: once aborted, it writes nothing more.
         self.follower.abort();
         let (done, gone) = oneshot::channel();
         if self.writer.send(Order::Remove(done)).is_ok() {
