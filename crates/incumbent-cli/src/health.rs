@@ -99,7 +99,7 @@ fn at<T>(text: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<At<T>,
     Ok(At { place: place.into(), limit: parse(limit)? })
 }
 
-/// An URL that can be probed.
+/// A URL that can be probed.
 pub(crate) fn parse_http(text: &str) -> Result<HttpCheck, String> {
     HttpCheck::new(text).map_err(|error| error.to_string())
 }

@@ -11,7 +11,7 @@ use crate::error::{found, reading};
 use crate::store::Inner;
 
 /// How many nodes are looked at: below a root that is shared with others there may be any number,
-/// and whoever asks does not wait for long.
+/// and the one who asks does not wait for long.
 const MOST_NODES: usize = 30_000;
 /// How many are asked for at once.
 const AT_ONCE: usize = 64;

@@ -1,5 +1,5 @@
-//! A witness: what a host remembers of who led, so that a store which is older than it was is
-//! noticed.
+//! A witness: what was seen of who led from this host, so that a store which is older than it was
+//! is noticed.
 //!
 //! A store that was restored from a copy gives tokens a second time, often under the same identity.
 //! Nothing in it says so; those who have seen it before can. A witness only says so: it decides

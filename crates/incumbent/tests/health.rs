@@ -160,7 +160,7 @@ async fn nobody_is_in_line_before_every_check_has_spoken() {
         let candidate = scene.candidate("a").await.health(checks);
         let standing = tokio::spawn(candidate.stand());
         until("a run", async || hanging.hung.load(Ordering::SeqCst) == 1).await;
-        // Somebody else comes and goes: by then it would have been in line.
+        // Somebody else comes: by then it would have been in line.
         let other = scene.candidate("b").await.stand().await.unwrap();
         assert_eq!(scene.line().await, ["b"]);
         assert!(!standing.is_finished());

@@ -47,7 +47,8 @@ impl Candidacy {
     }
 
     fn heed_bars(&mut self, now: Timestamp, out: &mut Outbox) {
-        // Fences that answer nobody here may answer the next in line.
+        // Fences that do not answer here, and a record that cannot be written from here, may be
+        // within reach of the next in line.
         let too_late = self.take_office_by.is_some_and(|by| now >= by).then_some(LossReason::Refused);
         let Some(why) = self.must_leave_line().or(too_late) else { return };
         match &self.state {

@@ -9,7 +9,7 @@
 //! | [`Unwell`](Fitness::Unwell) | somebody else would be better | it is shown and logged, and the candidate stays where it is |
 //! | [`Unfit`](Fitness::Unfit) | this candidate does harm | it leaves the line, and its office after draining; once fit, it gets back in line |
 //!
-//! A candidate with checks stands once each of them has said something, and not before.
+//! A candidate with checks gets in line once each of them has said something, and not before.
 //!
 //! One bad result changes nothing, and neither does one good one: see [`HealthChecks`] for how many
 //! it takes. Each check has a thread of its own, and so has the arithmetic: a check may block, and

@@ -17,9 +17,9 @@ pub struct RuntimeCheck {
 }
 
 impl RuntimeCheck {
-    /// Unwell if a task waits for longer than `limit`, and unfit above ten times as long: take half
-    /// of the grace for [`unfit_above`](RuntimeCheck::unfit_above), since then the work cannot be
-    /// stopped in time any more.
+    /// Unwell if a task waits for longer than `limit`, and unfit above ten times as long, or if it
+    /// is not run in the time that checks have. Half of the grace is a good value for
+    /// [`unfit_above`](RuntimeCheck::unfit_above): beyond it, work may no longer stop in time.
     pub fn at_most(runtime: Handle, limit: Duration) -> RuntimeCheck {
         let limit = limit.as_secs_f64();
         RuntimeCheck { runtime, limits: Limits::at_most(limit, limit * 10.0) }
