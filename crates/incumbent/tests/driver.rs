@@ -263,8 +263,8 @@ async fn a_fence_that_calls_the_token_stale_is_asked_again_and_ends_no_candidacy
     drop(candidacy);
     let fixture = Fixture::new();
     let election = fixture.client().await.election("e").unwrap();
-    // Called stale although it leads: the store was replaced. An operator settles that at the fence,
-    // and the candidacy is still there when it is settled.
+    // Called stale although it leads: the store was replaced. An operator settles that at the
+    // fence, and the candidacy is still there when it is settled.
     let mut candidacy = election.candidate("a").fence(Stale(AtomicU64::new(2))).stand().await.unwrap();
     lead(&mut candidacy).await.check().expect("the fence was reset");
 }

@@ -369,8 +369,8 @@ async fn whatever_the_store_does_there_is_one_leader_at_a_time_and_one_at_the_en
         tokio::time::sleep(TTL * 40).await;
         all.iter().for_each(Faults::heal);
         tokio::time::sleep(TTL * 4).await;
-        // Leaders resign now and then. A follower whose wake-up was lost in silence before the healing
-        // learns of it at its next periodic look, at most two TTLs later.
+        // Leaders resign now and then. A follower whose wake-up was lost in silence before the
+        // healing learns of it at its next periodic look, at most two TTLs later.
         let led = async {
             while leading.load(Ordering::Relaxed) == 0 {
                 tokio::time::sleep(Duration::from_millis(100)).await;
