@@ -44,7 +44,7 @@
 //! | `line` | list and read `line/` |
 //! | `watch` | inotify on single entries and session files; without it a pidfd and a pipe into which the changing process writes |
 //! | `set_office` | a new numbered record by `rename`: the highest counts |
-//! | `elections` | list `elections/` |
+//! | `elections` | list `elections/`, and read the first in line and the office record of each: those that say nothing are left out |
 //! | `evict` | `rename` to a name that carries the version seen; the next heartbeat takes it back, else it is final |
 //! | `identity`, `promises` | what the file `incumbent` said when the directory was opened |
 //!
