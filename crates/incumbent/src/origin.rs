@@ -6,6 +6,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use incumbent_core::Origin;
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 /// Work that ends with this process. What cannot be read is left out.
 pub(crate) fn this_process() -> Arc<Origin> {
@@ -19,21 +21,22 @@ pub(crate) fn this_host() -> Arc<Origin> {
 }
 
 /// Whether work that ends with its process has certainly ended: the process was one of this start
-/// of this host, in our namespace, and is no more. Of others nothing can be said from here: another
+/// of this host, in our namespaces, and is no more. Of others nothing can be said from here: another
 /// start of a host of the same name may be that of another host.
 pub(crate) fn has_died(origin: &Origin) -> bool {
     let ours = this_process();
-    let mut words = origin.process.split(' ');
-    let (Some(pid), Some(started), namespace) = (words.next(), words.next(), words.next()) else { return false };
+    let mut words = origin.process.splitn(3, ' ');
+    let (Some(pid), Some(started), Some(namespaces)) = (words.next(), words.next(), words.next()) else { return false };
     let same_host = !origin.boot.is_empty() && origin.boot == ours.boot;
-    let same_namespace = namespace.is_some() && namespace == ours.process.split(' ').nth(2);
-    let is_number = pid.parse::<u32>().is_ok() && started.parse::<u64>().is_ok();
-    if !same_host || !same_namespace || !is_number {
+    let same_namespaces = ours.process.splitn(3, ' ').nth(2) == Some(namespaces);
+    let number = pid.parse().ok().and_then(Pid::from_raw);
+    let Some(number) = number.filter(|_| same_host && same_namespaces && started.parse::<u64>().is_ok()) else {
         return false;
-    }
+    };
     match read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => started_at(&stat).is_some_and(|at| at != started),
-        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+        // What another user runs may be hidden from us there: only the kernel's word counts.
+        Err(_) => test_kill_process(number) == Err(Errno::SRCH),
     }
 }
 
@@ -55,13 +58,15 @@ fn line_of(file: &str) -> String {
     read_to_string(file).unwrap_or_default().trim_end().to_owned()
 }
 
-/// Its number, when it started (in ticks since the host did), and in which namespace it has that
-/// number.
+/// Its number, when it started (in ticks since the host did), and in which namespaces of numbers and
+/// of time it did.
 fn process() -> String {
     let stat = read_to_string("/proc/self/stat").unwrap_or_default();
-    let namespace = read_link("/proc/self/ns/pid").ok();
-    match (started_at(&stat), namespace.as_ref().and_then(|namespace| namespace.to_str())) {
-        (Some(started), Some(namespace)) => format!("{} {started} {namespace}", std::process::id()),
+    let namespace = |of: &str| read_link(format!("/proc/self/ns/{of}")).ok()?.into_os_string().into_string().ok();
+    // Kernels before 5.6 have one time.
+    let time = namespace("time").unwrap_or_else(|| "time".to_owned());
+    match (started_at(&stat), namespace("pid")) {
+        (Some(started), Some(numbers)) => format!("{} {started} {numbers} {time}", std::process::id()),
         _ => String::new(),
     }
 }
@@ -81,7 +86,7 @@ mod tests {
         let ours = this_process();
         let of = |boot: &str, process: String| Origin::new("anywhere", boot, process);
         assert!(!has_died(&ours), "this one lives");
-        let [pid, started, namespace] = ours.process.split(' ').collect::<Vec<_>>()[..] else { panic!("{ours:?}") };
+        let [pid, started, namespace] = ours.process.splitn(3, ' ').collect::<Vec<_>>()[..] else { panic!("{ours:?}") };
         assert!(has_died(&of(&ours.boot, format!("{pid} {started}0 {namespace}"))), "another process has its number");
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let gone = child.id();
@@ -91,6 +96,8 @@ mod tests {
             of("another boot", format!("{gone} 7 {namespace}")),
             of("", format!("{gone} 7 {namespace}")),
             of(&ours.boot, format!("{gone} 7 pid:[1]")),
+            // Where the time is another one, a living process has another start.
+            of(&ours.boot, format!("{pid} {started}0 {namespace}0")),
             of(&ours.boot, format!("{gone} 7")),
             of(&ours.boot, format!("../1 7 {namespace}")),
             of(&ours.boot, String::new()),
@@ -105,7 +112,8 @@ mod tests {
         assert!(!origin.host.is_empty());
         assert_eq!(origin.boot.len(), 36);
         let words: Vec<&str> = origin.process.split(' ').collect();
-        let [pid, started, namespace] = words[..] else { panic!("{origin:?}") };
+        let [pid, started, namespace, time] = words[..] else { panic!("{origin:?}") };
+        assert!(time.starts_with("time"), "{origin:?}");
         assert_eq!(pid, std::process::id().to_string());
         assert!(started.parse::<u64>().is_ok_and(|ticks| ticks > 0), "{origin:?}");
         assert!(namespace.starts_with("pid:["), "{origin:?}");

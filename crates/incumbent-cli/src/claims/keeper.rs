@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::process::{alive, pid_namespace};
+use super::process::{alive, pid_namespace, time_namespace};
 use super::{ClaimOnFile, ENDING, directories};
 use crate::json::VERSION;
 use crate::output::Console;
@@ -160,26 +160,28 @@ fn write(directory: PathBuf, orders: &Receiver<Order>, console: &Console) {
 }
 
 fn file_name(claim: &ClaimOnFile) -> String {
-    format!("{}-{}-{}{ENDING}", claim.pid, claim.start, claim.pid_namespace)
+    format!("{}-{}-{}-{}{ENDING}", claim.pid, claim.start, claim.pid_namespace, time_namespace())
 }
 
 /// Removes what processes have left behind that were killed.
 fn sweep(directory: &Path) {
-    let ours = pid_namespace();
+    let ours = (pid_namespace(), time_namespace());
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let Some((pid, start, namespace)) = name.to_str().and_then(process_of) else { continue };
-        // Of another namespace nothing can be known.
-        if namespace == ours && alive(pid).is_none_or(|process| process.start != start) {
+        let Some((pid, start, namespaces)) = name.to_str().and_then(process_of) else { continue };
+        // Of another namespace nothing can be known: in one of time, processes start at other times.
+        if namespaces == ours && alive(pid).is_none_or(|process| process.start != start) {
             let _ = fs::remove_file(entry.path());
         }
     }
 }
 
-/// Whose file it is: `4711-123456-4026531836.claim`, or a draft of it.
-fn process_of(name: &str) -> Option<(u32, u64, u64)> {
-    let mut numbers = name.split_once(ENDING)?.0.splitn(3, '-');
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+/// Whose file it is: `4711-123456-4026531836-4026531834.claim`, or a draft of it. The namespaces
+/// are those of its number and of the time.
+fn process_of(name: &str) -> Option<(u32, u64, (u64, u64))> {
+    let mut numbers = name.split_once(ENDING)?.0.splitn(4, '-');
+    let (pid, start) = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
+    Some((pid, start, (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?)))
 }
 
 #[cfg(test)]
@@ -191,10 +193,12 @@ mod tests {
     #[test]
     fn what_killed_processes_left_behind_is_swept_and_nothing_else() {
         let folder = TempDir::new("claims");
-        let (pid, namespace) = (std::process::id(), pid_namespace());
+        let (pid, namespace) = (std::process::id(), format!("{}-{}", pid_namespace(), time_namespace()));
         let start = alive(pid).unwrap().start;
         let living = format!("{pid}-{start}-{namespace}.claim");
-        let stays = [living.as_str(), "1-1-1.claim", "notes.txt"];
+        // Its start is another number where the time is another one.
+        let elsewhere = format!("{pid}-{}-{}-1.claim", start + 1, pid_namespace());
+        let stays = [living.as_str(), elsewhere.as_str(), "1-1-1-1.claim", "notes.txt"];
         let goes = [
             format!("{pid}-{}-{namespace}.claim", start + 1),
             format!("{}-1-{namespace}.claim", u32::MAX),

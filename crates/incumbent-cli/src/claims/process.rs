@@ -27,6 +27,12 @@ pub(super) fn pid_namespace() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
+/// The start of a process means something only within one of these: the kernel counts from when the
+/// reader's began. Zero: unknown.
+pub(super) fn time_namespace() -> u64 {
+    fs::metadata("/proc/self/ns/time").map_or(0, |namespace| namespace.ino())
+}
+
 /// `4711 (a (strange) name) S 1 ...`: the third field, and the 22nd.
 fn state_and_start(stat: &str) -> Option<(char, u64)> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();

@@ -106,16 +106,18 @@ fn living(claim: &ClaimOnFile, owner: u32, process: Option<Alive>, here: &Here) 
     if claim.boot != here.boot {
         return Ok(None);
     }
+    let same_clock = claim.clock == here.clock;
     let suspended = if claim.pid_namespace == here.pid_namespace {
+        // Where the time is another one, the kernel shows another start of the same process.
+        let is_it = |process: &Alive| process.start == claim.start || !same_clock;
         // A user speaks for processes of its own, and for no others.
-        match process.filter(|process| process.start == claim.start && process.user == owner) {
+        match process.filter(|process| is_it(process) && process.user == owner) {
             Some(process) => process.suspended,
             None => return Ok(None),
         }
     } else {
         false
     };
-    let same_clock = claim.clock == here.clock;
     if claim.pid_namespace != here.pid_namespace && !same_clock {
         return Err(io::Error::other("it is of a container with processes and a clock of its own: ask in there"));
     }
@@ -200,7 +202,9 @@ mod tests {
         assert_eq!(seen(&elsewhere, None).unwrap().remaining_ms, Some(8200));
         living(&ClaimOnFile { clock: "other".into(), ..elsewhere }, 1000, None, &here()).unwrap_err();
         let other_clock = ClaimOnFile { clock: "other".into(), ..claim() };
-        assert_eq!(seen(&other_clock, Some(PROCESS)).unwrap().remaining_ms, None);
+        let shown_there = Alive { start: 100_100, ..PROCESS };
+        assert_eq!(seen(&other_clock, Some(shown_there)).unwrap().remaining_ms, None);
+        assert_eq!(seen(&other_clock, None), None);
     }
 
     #[test]
