@@ -63,6 +63,10 @@ fn line_of(file: &str) -> String {
 fn process() -> String {
     let stat = read_to_string("/proc/self/stat").unwrap_or_default();
     let namespace = |of: &str| read_link(format!("/proc/self/ns/{of}")).ok()?.into_os_string().into_string().ok();
+    // A /proc of other namespaces than ours speaks of another process, or of numbers that are not ours.
+    if stat.split(' ').next() != Some(std::process::id().to_string().as_str()) {
+        return String::new();
+    }
     // Kernels before 5.6 have one time.
     let time = namespace("time").unwrap_or_else(|| "time".to_owned());
     match (started_at(&stat), namespace("pid")) {

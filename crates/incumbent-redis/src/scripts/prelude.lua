@@ -33,7 +33,8 @@ local taken_over = tonumber(meta[8] or '') or -math.huge
 local longest, shortest = tonumber(meta[9] or 0), tonumber(meta[10] or 0)
 local keys_there = call('EXISTS', unpack(KEYS))
 local is_whole = keys_there == #KEYS
-for field = 1, #meta do
+-- Without the last, which may be unknown.
+for field = 1, 9 do
   is_whole = is_whole and meta[field]
 end
 

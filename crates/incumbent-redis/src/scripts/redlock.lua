@@ -33,7 +33,7 @@ if meta[1] and meta[1] ~= FORMAT then
 end
 local server, store, counter, longest, wait, age, aged = unpack(meta, 2, 8)
 -- The longest TTL of those who were told to wait: it decides nothing, and is for those who look.
-local asked = meta[11]
+local asked = meta[11] or '0'
 
 -- It knows nothing, and says so until it is told which store it belongs to. Each emptiness has a
 -- name of its own: what was meant for an earlier one does not end this one.
@@ -45,8 +45,9 @@ local function empty()
     'wait', wait, 'age', age, 'aged', aged, 'lineage', lineage, 'kept', KEPT, 'asked', asked)
 end
 
+-- Without the last: a server that was never asked lacks nothing.
 local is_whole = true
-for field = 1, #meta do
+for field = 1, 10 do
   is_whole = is_whole and meta[field]
 end
 -- Another lineage: it was restarted, and the newest locks are lost unless everything was on its disk
@@ -148,7 +149,8 @@ end
 if VERB == 'read' then
   local lock = load(argument(1))
   local needed = math.max(wait, asked) * DRIFT
-  local counted = age + passed_since(aged, needed)
+  -- Not in steps: nobody is given a lock by it, and where nobody asks for one no step is taken.
+  local counted = age + math.max(0, wall - aged)
   if not lock and counted < needed then
     return answer('wait', whole(needed - counted))
   end

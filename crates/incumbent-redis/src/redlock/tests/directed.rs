@@ -345,6 +345,17 @@ async fn who_looks_while_servers_give_no_locks_is_told_what_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_that_was_told_to_wait_and_went_away_keeps_nobody_from_looking_for_ever() {
+    let fixture = Fixture::new(Rules::default(), None);
+    let long = fixture.session(0, TTL * 30).await;
+    assert!(enlist(&*long, 0).await.is_err());
+    drop(long);
+    assert!(fixture.store(1).line(&jobs(), 1).await.is_err(), "somebody may still lead");
+    tokio::time::sleep(TTL * 31).await;
+    assert_eq!(fixture.store(1).line(&jobs(), 1).await.unwrap().entries, []);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_taken_in_vain_is_given_back() {
     for (rules, is_free) in [(Rules::default(), true), (Rules::without(Rule::ReleaseAfterFailure), false)] {
         let fixture = Fixture::new(rules, None);

@@ -190,7 +190,7 @@ impl Model {
             Verb::Read(election) => {
                 let lock = self.load(wall, election);
                 let needed = self.hash.wait.max(self.hash.asked) * 101 / 100;
-                let counted = self.hash.age + self.passed_since(wall, self.hash.aged, needed);
+                let counted = self.hash.age + (wall - self.hash.aged).max(0);
                 if lock.is_none() && counted < needed {
                     return Reply::Wait(Duration::from_millis((needed - counted) as u64));
                 }
