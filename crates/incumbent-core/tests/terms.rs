@@ -11,6 +11,9 @@ use incumbent_core::*;
 const TTL: Duration = Duration::from_secs(15);
 const CANDIDACY: CandidacyId = CandidacyId(1);
 
+/// When the store was told of an opening.
+const OPENED_MS: u64 = 7000;
+
 fn token(number: u64) -> Token {
     Token::new(number).unwrap()
 }
@@ -58,7 +61,9 @@ impl Driven {
     fn leading(hold_until_stopped: bool) -> (Driven, Held, Office) {
         let (mut driven, held) = Driven::enlisting(true, hold_until_stopped);
         driven.stands(Place::Leading(held.clone()), Office::default());
-        let office = driven.written().with_version(Version(1));
+        let written = driven.written();
+        let terms = written.terms.stamped(OPENED_MS);
+        let office = written.with_version(Version(1)).with_terms(terms);
         driven.cas(Cas::Done);
         driven.stands(Place::Leading(held.clone()), office.clone());
         (driven, held, office)
@@ -193,6 +198,7 @@ fn a_term_is_closed_when_its_work_has_stopped_and_only_then_the_entry_goes() {
     let (mut driven, _, _) = Driven::leading(false);
     driven.release();
     assert_eq!(driven.end_written(), closed(LossReason::Resigned, Order::default()));
+    assert_eq!(driven.written().terms.get(token(5)).unwrap().opened_ms, OPENED_MS, "as it was written then");
     driven.cas(Cas::Done);
     assert!(driven.withdraws());
 }

@@ -22,6 +22,23 @@ fn sigterm_stops_the_command_then_releases_the_office() {
     }
 }
 
+/// As a service manager stops a process that is suspended.
+#[test]
+fn a_suspended_leader_that_is_asked_to_leave_leaves_when_it_goes_on() {
+    let host = Host::new();
+    let mut leader = host.start_lonely("a", &["--ttl", "1s"]);
+    host.until_logged("start 1 a");
+    let mut next = host.start_lonely("b", &["--ttl", "1s"]);
+    host.until_in_line("jobs/x", &["a", "b"]);
+    leader.signal(Signal::STOP);
+    host.until_logged("start 2 b");
+    leader.signal(Signal::TERM);
+    leader.signal(Signal::CONT);
+    assert!(leader.wait().is_some(), "it was asked once, and that is enough");
+    next.signal(Signal::TERM);
+    next.wait();
+}
+
 #[test]
 fn a_command_that_ignores_sigterm_is_killed_after_the_grace() {
     let host = Host::new();

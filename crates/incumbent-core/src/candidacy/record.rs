@@ -102,16 +102,20 @@ impl Candidacy {
         // One that was opened, and never taken.
         self.note_end(self.must_leave_line().unwrap_or(LossReason::LocalDeadline));
         let Unclosed { term, compared } = self.unclosed.as_deref()?;
-        let may_be_open = match self.office.terms.get(term.token) {
-            Some(known) => known.end == TermEnd::Open && known.incarnation == term.incarnation,
+        let closed = match self.office.terms.get(term.token) {
+            Some(known) => {
+                let is_open = known.end == TermEnd::Open && known.incarnation == term.incarnation;
+                // When it was opened stands there alone.
+                is_open.then(|| known.clone().ended(term.end.clone()))
+            }
             // Written as closed, it keeps an opening that is still under way from coming.
-            None => *compared == Some(self.office.version),
+            None => (*compared == Some(self.office.version)).then(|| term.clone()),
         };
-        if !may_be_open {
+        let Some(closed) = closed else {
             self.unclosed = None;
             return None;
-        }
-        let terms = self.office.terms.with(term.clone());
+        };
+        let terms = self.office.terms.with(closed);
         Some(self.set_office(self.office.clone().with_terms(terms)))
     }
 

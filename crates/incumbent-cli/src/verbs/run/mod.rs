@@ -203,14 +203,18 @@ impl Supervisor<'_> {
                 self.console.warn("the guardian was killed, and the command with it");
             }
             let code = self.exit_code(&ended);
-            match code {
+            let asked = match code {
                 // One step: a candidate that resigns and leaves afterwards is elected once more in
                 // between.
                 Some(_) => self.give_back(leadership.leave()).await,
                 None => self.give_back(leadership.resign()).await,
-            }
+            };
             if let Some(code) = code {
                 return Ok(code);
+            }
+            // The office was lost before the signal was heard: it asks to leave all the same.
+            if let Some(code) = asked {
+                return Ok(self.leave(code));
             }
             if matches!(ended, Ended::GuardianDied) {
                 self.replace_guardian().await?;
@@ -367,14 +371,21 @@ impl Supervisor<'_> {
         }
     }
 
-    /// The command is gone: the office can go.
-    async fn give_back(&mut self, giving: impl Future<Output = Result<(), ResignError>>) {
+    /// The command is gone: the office can go. The exit code, if a signal asks not to wait for
+    /// certainty.
+    async fn give_back(&mut self, giving: impl Future<Output = Result<(), ResignError>>) -> Option<u8> {
         tokio::select! {
-            given = giving => if let Err(error) = given {
-                self.console.warn(error.to_string());
-            },
-            // A second signal asks not to wait for certainty.
-            _ = self.signals.leave_when_idle() => self.console.note("not waiting for the store"),
+            biased;
+            code = self.signals.leave_when_idle() => {
+                self.console.note("not waiting for the store");
+                Some(code)
+            }
+            given = giving => {
+                if let Err(error) = given {
+                    self.console.warn(error.to_string());
+                }
+                None
+            }
         }
     }
 
