@@ -21,8 +21,8 @@ pub(crate) fn this_host() -> Arc<Origin> {
 }
 
 /// Whether work that ends with its process has certainly ended: the process was one of this start
-/// of this host, in our namespaces, and is no more. Of others nothing can be said from here: another
-/// start of a host of the same name may be that of another host.
+/// of this host, in our namespaces, and is no more. Of others nothing can be said from here:
+/// another start of a host of the same name may be that of another host.
 pub(crate) fn has_died(origin: &Origin) -> bool {
     let ours = this_process();
     let mut words = origin.process.splitn(3, ' ');
@@ -58,12 +58,12 @@ fn line_of(file: &str) -> String {
     read_to_string(file).unwrap_or_default().trim_end().to_owned()
 }
 
-/// Its number, when it started (in ticks since the host did), and in which namespaces of numbers and
-/// of time it did.
+/// Its number, when it started (in ticks since the host did), and in which namespaces of numbers
+/// and of time it did.
 fn process() -> String {
     let stat = read_to_string("/proc/self/stat").unwrap_or_default();
     let namespace = |of: &str| read_link(format!("/proc/self/ns/{of}")).ok()?.into_os_string().into_string().ok();
-    // A /proc of other namespaces than ours speaks of another process, or of numbers that are not ours.
+    // A /proc of other namespaces than ours speaks of another process.
     if stat.split(' ').next() != Some(std::process::id().to_string().as_str()) {
         return String::new();
     }

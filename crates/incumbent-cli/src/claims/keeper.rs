@@ -169,7 +169,7 @@ fn sweep(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let Some((pid, start, namespaces)) = name.to_str().and_then(process_of) else { continue };
-        // Of another namespace nothing can be known: in one of time, processes start at other times.
+        // Of another namespace nothing can be known: another time shows other starts.
         if namespaces == ours && alive(pid).is_none_or(|process| process.start != start) {
             let _ = fs::remove_file(entry.path());
         }
