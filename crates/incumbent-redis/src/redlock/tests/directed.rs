@@ -351,7 +351,7 @@ async fn one_that_was_told_to_wait_and_went_away_keeps_nobody_from_looking_for_e
     assert!(enlist(&*long, 0).await.is_err());
     drop(long);
     assert!(fixture.store(1).line(&jobs(), 1).await.is_err(), "somebody may still lead");
-    tokio::time::sleep(TTL * 31).await;
+    sleep(TTL * 31).await;
     assert_eq!(fixture.store(1).line(&jobs(), 1).await.unwrap().entries, []);
 }
 
