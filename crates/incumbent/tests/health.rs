@@ -76,17 +76,17 @@ fn often(check: impl HealthCheck) -> HealthChecks {
 }
 
 /// A store, and what keeps it.
-struct Scene {
+struct Fixture {
     url: String,
     _directory: TempDir,
 }
 
-impl Scene {
-    fn all(name: &str) -> [Scene; 2] {
+impl Fixture {
+    fn all(name: &str) -> [Fixture; 2] {
         let directory = || TempDir::new(name);
         let file = directory();
         let url = format!("file://{}", file.path().display());
-        [Scene { url: format!("memory://{name}"), _directory: directory() }, Scene { url, _directory: file }]
+        [Fixture { url: format!("memory://{name}"), _directory: directory() }, Fixture { url, _directory: file }]
     }
 
     async fn candidate(&self, name: &str) -> Candidate {
@@ -106,11 +106,11 @@ async fn lead(candidacy: &mut Candidacy) -> Leadership {
 
 #[tokio::test]
 async fn an_unfit_leader_leaves_its_office_and_gets_back_in_line_once_it_is_fit() {
-    for scene in Scene::all("unfit") {
+    for fixture in Fixture::all("unfit") {
         let told = Told::new(Health::fit());
-        let mut first = scene.candidate("a").await.health(often(told.clone())).stand().await.unwrap();
+        let mut first = fixture.candidate("a").await.health(often(told.clone())).stand().await.unwrap();
         let office = lead(&mut first).await;
-        let mut second = scene.candidate("b").await.stand().await.unwrap();
+        let mut second = fixture.candidate("b").await.stand().await.unwrap();
 
         told.say(Health::unfit("full"));
         assert_eq!(within(office.term().stopping()).await.reason(), LossReason::Unhealthy);
@@ -126,11 +126,11 @@ async fn an_unfit_leader_leaves_its_office_and_gets_back_in_line_once_it_is_fit(
 
 #[tokio::test]
 async fn an_unwell_leader_stays_and_says_so() {
-    for scene in Scene::all("unwell") {
+    for fixture in Fixture::all("unwell") {
         let told = Told::new(Health::fit());
-        let mut first = scene.candidate("a").await.health(often(told.clone())).stand().await.unwrap();
+        let mut first = fixture.candidate("a").await.health(often(told.clone())).stand().await.unwrap();
         let office = lead(&mut first).await;
-        let second = scene.candidate("b").await.stand().await.unwrap();
+        let second = fixture.candidate("b").await.stand().await.unwrap();
         let mut events = first.events();
         for (said, fitness) in [(Health::unwell("slow"), Fitness::Unwell), (Health::fit(), Fitness::Fit)] {
             told.say(said);
@@ -153,16 +153,16 @@ async fn an_unwell_leader_stays_and_says_so() {
 
 #[tokio::test]
 async fn nobody_is_in_line_before_every_check_has_spoken() {
-    for scene in Scene::all("unknown") {
+    for fixture in Fixture::all("unknown") {
         let hanging = Hanging::default();
         hanging.hang(true);
         let checks = often(hanging.clone()).check(Told::new(Health::fit()));
-        let candidate = scene.candidate("a").await.health(checks);
+        let candidate = fixture.candidate("a").await.health(checks);
         let standing = tokio::spawn(candidate.stand());
         until("a run", async || hanging.hung.load(Ordering::SeqCst) == 1).await;
         // Somebody else comes: by then it would have been in line.
-        let other = scene.candidate("b").await.stand().await.unwrap();
-        assert_eq!(scene.line().await, ["b"]);
+        let other = fixture.candidate("b").await.stand().await.unwrap();
+        assert_eq!(fixture.line().await, ["b"]);
         assert!(!standing.is_finished());
         hanging.hang(false);
         let first = within(standing).await.unwrap().unwrap();
@@ -173,16 +173,16 @@ async fn nobody_is_in_line_before_every_check_has_spoken() {
 
 #[tokio::test]
 async fn one_that_is_unfit_stands_and_waits_outside_or_fails_if_it_cannot_wait() {
-    for scene in Scene::all("outside") {
+    for fixture in Fixture::all("outside") {
         let told = Told::new(Health::unfit("no licence"));
-        let candidate = scene.candidate("a").await.health(often(told.clone()));
+        let candidate = fixture.candidate("a").await.health(often(told.clone()));
         match candidate.clone().try_once().await {
             Err(StandError::Unfit(health)) => assert_eq!(health.to_string(), "unfit: told: no licence"),
             other => panic!("{other:?}"),
         }
-        let mut waits = within(scene.candidate("a").await.health(often(told.clone())).stand()).await.unwrap();
+        let mut waits = within(fixture.candidate("a").await.health(often(told.clone())).stand()).await.unwrap();
         assert_eq!(waits.role(), Role::Out(LossReason::Unhealthy));
-        assert_eq!(scene.line().await, [""; 0]);
+        assert_eq!(fixture.line().await, [""; 0]);
         told.say(Health::fit());
         lead(&mut waits).await;
     }
@@ -190,9 +190,9 @@ async fn one_that_is_unfit_stands_and_waits_outside_or_fails_if_it_cannot_wait()
 
 #[tokio::test]
 async fn a_check_that_hangs_costs_the_office_of_its_election_and_no_other_and_runs_once() {
-    for scene in Scene::all("hangs") {
+    for fixture in Fixture::all("hangs") {
         let hanging = Hanging::default();
-        let client = Client::builder().ttl(Duration::from_secs(60)).connect(&scene.url).await.unwrap();
+        let client = Client::builder().ttl(Duration::from_secs(60)).connect(&fixture.url).await.unwrap();
         let checks = often(hanging.clone()).timeout(Duration::from_secs(5)).down_after(1);
         let candidate = client.election("e").unwrap().candidate("a").health(checks);
         let mut candidacy = within(candidate.stand()).await.unwrap();
@@ -215,9 +215,9 @@ async fn a_check_that_hangs_costs_the_office_of_its_election_and_no_other_and_ru
 
 #[tokio::test]
 async fn a_check_that_panics_says_unfit_and_is_run_again() {
-    let [scene, _] = Scene::all("panics");
+    let [fixture, _] = Fixture::all("panics");
     let told = Told::new(Health::fit());
-    let mut candidacy = scene.candidate("a").await.health(often(told.clone())).stand().await.unwrap();
+    let mut candidacy = fixture.candidate("a").await.health(often(told.clone())).stand().await.unwrap();
     let office = lead(&mut candidacy).await;
     told.panics.store(true, Ordering::SeqCst);
     within(office.term().stopping()).await;
@@ -229,9 +229,9 @@ async fn a_check_that_panics_says_unfit_and_is_run_again() {
 
 #[tokio::test]
 async fn its_program_and_its_checks_have_to_agree() {
-    let [scene, _] = Scene::all("agree");
+    let [fixture, _] = Fixture::all("agree");
     let told = Told::new(Health::fit());
-    let mut candidacy = scene.candidate("a").await.health(often(told.clone())).stand().await.unwrap();
+    let mut candidacy = fixture.candidate("a").await.health(often(told.clone())).stand().await.unwrap();
     lead(&mut candidacy).await.resign().await.unwrap();
     let out = Role::Out(LossReason::Unhealthy);
     candidacy.set_healthy(false);
@@ -249,10 +249,10 @@ async fn its_program_and_its_checks_have_to_agree() {
 
 #[tokio::test]
 async fn a_leadership_is_checked_as_long_as_it_lasts_and_no_longer() {
-    let [scene, _] = Scene::all("lasts");
+    let [fixture, _] = Fixture::all("lasts");
     let told = Told::new(Health::fit());
     // Its candidacy is gone.
-    let candidate = scene.candidate("a").await.health(often(told.clone()));
+    let candidate = fixture.candidate("a").await.health(often(told.clone()));
     let office = candidate.try_once().await.unwrap().unwrap();
     told.say(Health::unfit("full"));
     assert_eq!(within(office.term().stopping()).await.reason(), LossReason::Unhealthy);

@@ -2,11 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test speaks by panicking")]
 
-use std::time::Duration;
-
 use incumbent::store::memory::{MemoryStore, Shape};
 use incumbent::{Client, ElectionName, Observation, Sighting, StoreId, Token, Witness};
 use incumbent_testkit::TempDir;
+use incumbent_testkit::patience::until;
 
 /// A store, the elections in it, and what a host remembers.
 struct Fixture {
@@ -72,7 +71,5 @@ async fn an_observer_remembers_whom_it_sees() {
     let expected = Sighting::of(&leader);
     assert!(expected.is_some_and(|seen| seen.id.is_some()));
     // It is written by a thread, for which nobody waits.
-    while fixture.seen().await != expected {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    until("it is written down", async || fixture.seen().await == expected).await;
 }

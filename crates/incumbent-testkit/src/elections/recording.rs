@@ -1,6 +1,6 @@
 //! Terms on record: opened before anybody is in office, closed before the entry goes.
 
-use incumbent::{LossReason, StandError, TermEnd, TermRecord};
+use incumbent::{Candidacy, Leadership, LossReason, StandError, TermEnd, TermRecord};
 use incumbent_store::Version;
 
 use super::fixture::{Fixture, WITHIN, lead};
@@ -9,6 +9,16 @@ use crate::conformance::Harness;
 impl<H: Harness> Fixture<'_, H> {
     async fn terms(&self) -> Vec<TermRecord> {
         self.line().await.office.terms.iter().cloned().collect()
+    }
+
+    /// `a`, in office with its term on record. `None`: this store keeps no record.
+    async fn recorded_leader(&self) -> Option<(Candidacy, Leadership)> {
+        if !self.has_office_record().await {
+            return None;
+        }
+        let mut candidacy = self.election().await.candidate("a").recorded().stand().await.expect("a place");
+        let office = lead(&mut candidacy).await;
+        Some((candidacy, office))
     }
 }
 
@@ -20,12 +30,7 @@ fn names(terms: &[TermRecord]) -> Vec<(&str, &str)> {
 /// on with the record although it has not asked for one.
 pub async fn terms_on_record_are_opened_before_office_and_closed_before_the_next_one_leads(harness: &impl Harness) {
     let fixture = Fixture::new(harness).await;
-    if !fixture.has_office_record().await {
-        return;
-    }
-    let election = fixture.election().await;
-    let mut first = election.candidate("a").recorded().stand().await.expect("a place");
-    let office = lead(&mut first).await;
+    let Some((first, office)) = fixture.recorded_leader().await else { return };
     let terms = fixture.terms().await;
     assert_eq!(names(&terms), [("a", "open")]);
     assert_eq!(terms[0].token, office.token().token);
@@ -40,20 +45,15 @@ pub async fn terms_on_record_are_opened_before_office_and_closed_before_the_next
     assert_eq!(why, LossReason::Resigned);
     assert!(at_ms >= terms[0].opened_ms, "{terms:?}");
     office.leave().await.expect("certain");
-    let status = election.status().await.expect("an answer").into_inner();
+    let status = fixture.election().await.status().await.expect("an answer").into_inner();
     assert_eq!(status.terms.iter().map(|term| term.end.word()).collect::<Vec<_>>(), ["closed", "closed"]);
 }
 
 /// Who ordered what ended a term stands beside its end.
 pub async fn the_record_says_by_whose_order_a_term_ended(harness: &impl Harness) {
     let fixture = Fixture::new(harness).await;
-    if !fixture.has_office_record().await {
-        return;
-    }
-    let election = fixture.election().await;
-    let mut candidacy = election.candidate("a").recorded().stand().await.expect("a place");
-    let office = lead(&mut candidacy).await;
-    let operator = election.operator().by("ada@ops1").reason("new disk");
+    let Some((_candidacy, office)) = fixture.recorded_leader().await else { return };
+    let operator = fixture.election().await.operator().by("ada@ops1").reason("new disk");
     let stopping = tokio::spawn(async move { office.stopping().await });
     operator.pause(WITHIN).await.expect("paused");
     drop(stopping);
@@ -66,12 +66,7 @@ pub async fn the_record_says_by_whose_order_a_term_ended(harness: &impl Harness)
 /// A leader that has lost its entry closes its term when its work has stopped, and not before.
 pub async fn a_leader_that_lost_its_entry_closes_its_term_late(harness: &impl Harness) {
     let fixture = Fixture::new(harness).await;
-    if !fixture.has_office_record().await {
-        return;
-    }
-    let election = fixture.election().await;
-    let mut candidacy = election.candidate("a").recorded().stand().await.expect("a place");
-    let office = lead(&mut candidacy).await;
+    let Some((_candidacy, office)) = fixture.recorded_leader().await else { return };
     let head = fixture.line().await.entries.remove(0);
     fixture.store.evict(&fixture.election, &head).await.expect("evicted");
     office.lost().await;
