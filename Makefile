@@ -12,6 +12,7 @@ FROM ?= 1
 FAULT_SEEDS ?= 100000
 # `make fuzz` goes on for so long.
 FUZZ_SECONDS ?= 300
+ROUNDS ?= 100
 PEERS_FAULT_SEEDS ?= 20000
 # `make campaign` holds its election on directory, etcd, zookeeper, redis, redlock, postgres or consensus.
 STORE ?= etcd
@@ -168,6 +169,12 @@ faults: ## Run every test, those with faults and real processes as well, and FAU
 	@$(SIM) --world store --seeds $(FAULT_SEEDS) --from 1
 	@$(SIM) --world library --seeds $(LIBRARY_FAULT_SEEDS) --from 1
 	@$(SIM) --world peers --seeds $(PEERS_FAULT_SEEDS) --from 1
+
+# Not part of .ci/run: it takes half an hour.
+.PHONY: healthy
+healthy: ## Have the doctor look at what is well, ROUNDS=100 rounds of each situation
+	@scripts/setup $(TEST_NEEDS)
+	@DOCTOR_ROUNDS=$(ROUNDS) $(CARGO) test --locked -p incumbent-cli --test cli healthy::
 
 .PHONY: doc
 doc: ## Build the documentation of all crates

@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use bytes::Bytes;
 use incumbent::store::{
-    BootClock, Cas, Clock, Cursor, ElectionName, Entry, EntryId, Fut, Held, Line, Liveness, NewEntry, Nonce, Office,
-    Place, Promises, Renewal, Seen, Session, Standing, Store, StoreError, StoreId, Timestamp, Token, TokenStrength,
-    Version, Wake, Watched, check_candidate_name, check_value, lock,
+    BootClock, Cas, Clock, Cursor, ElectionName, Entry, EntryId, Fut, Held, Line, Liveness, NewEntry, Office, Place,
+    Promises, Publication, Renewal, Seen, Session, Standing, Store, StoreError, StoreId, Timestamp, Token,
+    TokenStrength, Version, Wake, Watched, check_candidate_name, check_value, lock,
 };
 
 /// The coordination system. What is done under its lock is one atomic step.
@@ -240,7 +239,7 @@ impl Session for SmallSession {
             let mut entry = Entry::new(EntryId::new(number.to_string()), token);
             entry.incarnation = Some(new.incarnation);
             entry.name = Some(new.name.clone());
-            entry.value = new.value.clone();
+            (entry.value, entry.merit) = (new.value.clone(), new.merit);
             entry.version = Version(number);
             let held = Held::new(election.clone(), entry.id.clone(), token, new.incarnation);
             tables.lines.entry(election.clone()).or_default().insert(token, (self.number, entry));
@@ -256,21 +255,16 @@ impl Session for SmallSession {
         Box::pin(std::future::pending())
     }
 
-    fn publish<'a>(
-        &'a self,
-        held: &'a Held,
-        was: Version,
-        value: &'a Bytes,
-        ready: Option<Nonce>,
-    ) -> Fut<'a, Option<Version>> {
+    fn publish<'a>(&'a self, held: &'a Held, was: Version, said: &'a Publication) -> Fut<'a, Option<Version>> {
         Box::pin(async move {
-            check_value(value)?;
+            check_value(&said.value)?;
             let (mut tables, _) = self.server.step();
             let version = Version(tables.next_change());
             let Some(entry) = tables.owned(self.number, held).filter(|entry| entry.version == was) else {
                 return Ok(None);
             };
-            (entry.value, entry.ready, entry.version) = (value.clone(), ready, version);
+            (entry.value, entry.ready, entry.merit) = (said.value.clone(), said.ready, said.merit);
+            entry.version = version;
             Ok(Some(version))
         })
     }

@@ -217,11 +217,24 @@ impl Failure {
             OperatorError::Vacant | OperatorError::NotLeading { leads: None, .. } => {
                 Failure::new(Code::No, text).next(format!("`incumbent status {election}` says why"))
             }
+            OperatorError::Fencing { .. } => Failure::new(Code::No, text).next(format!(
+                "once you have checked that this work has stopped, `incumbent fenced {election}` says so; \
+                 step by step: docs/runbooks.md#nobody-leads"
+            )),
             OperatorError::NotLeading { .. } => {
                 Failure::new(Code::No, text).next(format!("`incumbent leader {election}` shows who does"))
             }
+            OperatorError::Recovering(recovery) => Failure::error(text).next(format!(
+                "who does it goes on with `incumbent doctor {election} --recover --resume {0}`; to take it over, \
+                 `incumbent doctor {election} --recover --take-over {0}`",
+                recovery.id
+            )),
+            OperatorError::NotAtLarge { .. } => {
+                Failure::new(Code::No, text).next(format!("`incumbent history {election}` shows the terms"))
+            }
             OperatorError::NotPaused
             | OperatorError::NotFrozen
+            | OperatorError::NotHeldBack
             | OperatorError::AlreadyFounded
             | OperatorError::NotLost => Failure::new(Code::No, format!("{text}, so there is nothing to do")),
             OperatorError::TimedOut { waited, missing } => {

@@ -66,7 +66,16 @@ fn command(line: &str) -> CommandCheck {
     if store_url::variable_has_secret() {
         command.env_remove(store_url::VARIABLE);
     }
-    CommandCheck::new(command).named(line)
+    CommandCheck::new(command).named(program_of(line))
+}
+
+/// What the line is called in logs and where health is shown: its program alone, since the rest may
+/// hold a password. A line that begins with anything but a plain word is called by its shell.
+fn program_of(line: &str) -> &str {
+    let word = line.split_whitespace().next().unwrap_or_default();
+    let is_plain = |letter: char| letter.is_alphanumeric() || "_./+-".contains(letter);
+    let name = word.trim_end_matches(';').rsplit('/').next().unwrap_or_default();
+    if !name.is_empty() && word.trim_end_matches(';').chars().all(is_plain) { name } else { "sh" }
 }
 
 /// `512M`, or `512M,1G`.
@@ -176,6 +185,15 @@ mod tests {
         assert!(parse_address("db:5432").is_ok() && parse_address("[::1]:80").is_ok());
         for bad in ["db", ":80", "db:", "db:x", "db:99999"] {
             assert!(parse_address(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_command_is_called_by_its_program_and_nothing_more_of_its_line() {
+        assert_eq!(program_of("/usr/bin/curl -fsS -u ops:secret http://localhost/"), "curl");
+        assert_eq!(program_of("  ./fit; exit 2"), "fit");
+        for line in ["PASSWORD=secret ./fit", "'secret' x", "$(secret)", "", "secret|x", "/"] {
+            assert_eq!(program_of(line), "sh", "{line}");
         }
     }
 }

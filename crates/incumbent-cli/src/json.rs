@@ -19,6 +19,12 @@ pub(crate) struct CandidateJson {
     token: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     role: Option<&'static str>,
+    /// Only where it is so.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    unwell: bool,
+    /// Only where it is not zero.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priority: Option<i32>,
 }
 
 impl CandidateJson {
@@ -29,6 +35,8 @@ impl CandidateJson {
             value: Value::new(&leader.value),
             token: leader.token.map(|token| token.get()),
             role: None,
+            unwell: leader.unwell,
+            priority: Some(leader.priority).filter(|priority| *priority != 0),
         }
     }
 

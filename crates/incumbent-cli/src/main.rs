@@ -4,12 +4,15 @@ mod args;
 mod claims;
 mod duration;
 mod failure;
+mod guarding;
 mod health;
 mod json;
 mod logging;
 mod output;
+mod process_group;
 mod reader_gone;
 mod signal_listener;
+mod stonith;
 mod store_url;
 mod usage;
 mod verbs;
@@ -84,10 +87,12 @@ fn act(verb: Verb, store: &StoreArgs, verbose: bool, console: &mut Console) -> R
         Verb::Transfer(args) => block_on(verbs::operate::transfer(args, at(console)?, console)),
         Verb::Resign(args) => block_on(verbs::operate::resign(args, at(console)?, console)),
         Verb::Depose(args) => block_on(verbs::operate::depose(args, at(console)?, console)),
+        Verb::Fenced(args) => block_on(verbs::operate::fenced(args, at(console)?, console)),
         Verb::Pause(args) => block_on(verbs::operate::pause(args, at(console)?, console)),
         Verb::Resume(args) => block_on(verbs::operate::resume(args, at(console)?, console)),
         Verb::Freeze(args) => block_on(verbs::operate::freeze(args, at(console)?, console)),
         Verb::Unfreeze(args) => block_on(verbs::operate::unfreeze(args, at(console)?, console)),
+        Verb::Ack(args) => block_on(verbs::operate::ack(args, at(console)?, console)),
         Verb::End(args) => block_on(verbs::operate::end(args, at(console)?, console)),
         Verb::Peers(args) => block_on(verbs::operate::peers(args, at(console)?, console)),
         Verb::Explain(args) => block_on(verbs::explain::explain(args, at(console)?)),

@@ -70,6 +70,13 @@ impl StoreUrl {
         &self.url
     }
 
+    /// As what it is remembered where a store is, if it is one: the same words find the same store
+    /// again. A group of peers is one only while its members answer.
+    pub(crate) fn place(&self) -> Option<String> {
+        let among_peers = ["bully:", "ring:", "consensus:"].iter().any(|scheme| self.url.starts_with(scheme));
+        (!among_peers && !self.url.starts_with("memory:")).then(|| self.to_string())
+    }
+
     /// Whether those who wait write it down, so that they can be counted. The store's promises say
     /// so, too, but asking for them may found the store, and a verb that only reads must not.
     pub(crate) fn keeps_line(&self) -> bool {

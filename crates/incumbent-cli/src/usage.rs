@@ -26,8 +26,10 @@ pub(crate) fn explain(mut error: clap::Error) -> ExitCode {
         // Those who run it would take any lower number for a state of the election.
         _ if is_check => {
             let why = error.render().to_string();
-            let why = why.lines().next().unwrap_or_default();
-            let _ = say_unknown(why.strip_prefix("error: ").unwrap_or(why));
+            // What is missing is named in the lines below; what follows an empty one is advice.
+            let why: Vec<_> = why.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+            let why = why.join(" ");
+            let _ = say_unknown(why.strip_prefix("error: ").unwrap_or(&why));
             ExitCode::from(UNKNOWN)
         }
         _ => ExitCode::from(Code::Usage as u8),

@@ -153,6 +153,86 @@ impl Held {
     }
 }
 
+/// What a candidate says of itself to those who choose a leader. Blank: it is well, and as good as
+/// others.
+///
+/// It is written as words, and words that nobody knows are skipped: by builds that are older.
+///
+/// ```
+/// use incumbent_core::Merit;
+///
+/// let merit = Merit::new(true, 5);
+/// assert_eq!(merit.to_string(), "unwell priority=5");
+/// assert_eq!(Merit::from_words("unwell priority=5"), Some(merit));
+/// assert!(Merit::new(false, 1).is_better_than(merit), "fit comes before any priority");
+/// assert!(merit.is_better_than(Merit::new(false, 9).gave_way(true)));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+pub struct Merit {
+    /// Whether it would rather have another lead.
+    pub unwell: bool,
+    /// Of those that are equally well, the one with the highest is to lead.
+    pub priority: i32,
+    /// Whether it was first in line and could not take office, or was asked to resign, and has not
+    /// led since. Otherwise the next in line would hand its place to it again and again.
+    pub gave_way: bool,
+}
+
+impl Merit {
+    const UNWELL: &str = "unwell";
+    const PRIORITY: &str = "priority=";
+    const GAVE_WAY: &str = "gave-way";
+
+    /// Of one that is unwell or is not, and has this priority.
+    pub const fn new(unwell: bool, priority: i32) -> Merit {
+        Merit { unwell, priority, gave_way: false }
+    }
+
+    /// The same, of one that gave way or did not.
+    pub const fn gave_way(self, gave_way: bool) -> Merit {
+        Merit { gave_way, ..self }
+    }
+
+    /// Whether there is nothing to say: then nothing is written.
+    pub fn is_blank(self) -> bool {
+        self == Merit::default()
+    }
+
+    /// Whether this one is to lead rather than one with that merit. Equals are not better: the line
+    /// decides between them.
+    pub fn is_better_than(self, other: Merit) -> bool {
+        self.rank() > other.rank()
+    }
+
+    fn rank(self) -> (bool, bool, i32) {
+        (!self.gave_way, !self.unwell, self.priority)
+    }
+
+    /// What these words say. `None`: they are damaged.
+    pub fn from_words(words: &str) -> Option<Merit> {
+        let mut merit = Merit::default();
+        for word in words.split_ascii_whitespace() {
+            if let Some(priority) = word.strip_prefix(Merit::PRIORITY) {
+                merit.priority = priority.parse().ok()?;
+            }
+            merit.unwell |= word == Merit::UNWELL;
+            merit.gave_way |= word == Merit::GAVE_WAY;
+        }
+        Some(merit)
+    }
+}
+
+/// As it is written down.
+impl fmt::Display for Merit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let priority = (self.priority != 0).then(|| format!("{}{}", Merit::PRIORITY, self.priority));
+        let gave_way = self.gave_way.then(|| Merit::GAVE_WAY.to_owned());
+        let words = [self.unwell.then(|| Merit::UNWELL.to_owned()), priority, gave_way];
+        f.write_str(&words.into_iter().flatten().collect::<Vec<_>>().join(" "))
+    }
+}
+
 /// What a candidate puts in line.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
@@ -163,12 +243,48 @@ pub struct NewEntry {
     pub name: Arc<str>,
     /// What the candidate advertises.
     pub value: Bytes,
+    /// What it says of itself to those who choose a leader.
+    pub merit: Merit,
 }
 
 impl NewEntry {
-    /// What this enlistment puts in line.
+    /// What this enlistment puts in line, for one that says nothing of itself.
     pub fn new(incarnation: Incarnation, name: impl Into<Arc<str>>, value: impl Into<Bytes>) -> NewEntry {
-        NewEntry { incarnation, name: name.into(), value: value.into() }
+        NewEntry { incarnation, name: name.into(), value: value.into(), merit: Merit::default() }
+    }
+
+    /// The same, of one that says this of itself.
+    pub fn merit(self, merit: Merit) -> NewEntry {
+        NewEntry { merit, ..self }
+    }
+}
+
+/// What an entry says from now on: all of it at once.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub struct Publication {
+    /// What the candidate advertises.
+    pub value: Bytes,
+    /// The handover for which it is ready.
+    pub ready: Option<Nonce>,
+    /// What it says of itself to those who choose a leader.
+    pub merit: Merit,
+}
+
+impl Publication {
+    /// This value, of one that says nothing of itself and is ready for nothing.
+    pub fn new(value: impl Into<Bytes>) -> Publication {
+        Publication { value: value.into(), ready: None, merit: Merit::default() }
+    }
+
+    /// The same, ready for this handover or for none.
+    pub fn ready(self, ready: Option<Nonce>) -> Publication {
+        Publication { ready, ..self }
+    }
+
+    /// The same, of one that says this of itself.
+    pub fn merit(self, merit: Merit) -> Publication {
+        Publication { merit, ..self }
     }
 }
 
@@ -188,12 +304,17 @@ pub struct Entry {
     pub value: Bytes,
     /// The handover for which this candidate has said that it is ready.
     pub ready: Option<Nonce>,
+    /// What this candidate has said of itself to those who choose a leader.
+    pub merit: Merit,
     /// Changes with every change of the entry. Where rivals forget the dead, it changes with each
     /// renewal too.
     pub version: Version,
     /// `Some`: rivals remove this entry once it has been silent for its TTL. `None`: the store
     /// does.
     pub observed: Option<Observed>,
+    /// It hangs on no session: nobody's death removes it, and it stays until an operator does.
+    /// Another program wrote it, or it came back with a backup.
+    pub stays: bool,
 }
 
 /// How rivals see an entry that they have to forget themselves.
@@ -227,8 +348,10 @@ impl Entry {
             name: None,
             value: Bytes::new(),
             ready: None,
+            merit: Merit::default(),
             version: Version::NONE,
             observed: None,
+            stays: false,
         }
     }
 
@@ -240,5 +363,32 @@ impl Entry {
     /// Whether this is the entry that `held` holds.
     pub fn is(&self, held: &Held) -> bool {
         self.id == held.entry && self.token == held.token
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_merit_is_read_as_it_was_written_and_words_of_the_future_are_skipped() {
+        for merit in [Merit::new(true, 0), Merit::new(true, i32::MIN), Merit::new(false, i32::MAX), Merit::default()] {
+            assert_eq!(Merit::from_words(&merit.to_string()), Some(merit));
+            assert_eq!(Merit::from_words(&format!("position=4/7 {merit} shiny")), Some(merit));
+        }
+        assert_eq!(Merit::default().to_string(), "");
+        for damaged in ["priority=", "priority=high", "priority=2147483648"] {
+            assert_eq!(Merit::from_words(damaged), None, "{damaged}");
+        }
+    }
+
+    #[test]
+    fn fit_comes_before_unwell_and_then_the_higher_priority() {
+        let order =
+            [Merit::new(true, -1), Merit::new(true, 9), Merit::new(false, -1), Merit::default(), Merit::new(false, 1)];
+        for (place, merit) in order.iter().enumerate() {
+            assert!(order[..place].iter().all(|worse| merit.is_better_than(*worse)));
+            assert!(order[place..].iter().all(|other| !merit.is_better_than(*other)), "an equal is not better");
+        }
     }
 }

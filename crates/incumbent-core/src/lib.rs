@@ -30,15 +30,20 @@ mod tenure;
 mod terms;
 mod time;
 
-pub use entry::{Entry, EntryId, Held, Incarnation, NewEntry, Nonce, Observed, Token, TokenOutOfRange, Version};
+pub use entry::{
+    Entry, EntryId, Held, Incarnation, Merit, NewEntry, Nonce, Observed, Publication, Token, TokenOutOfRange, Version,
+};
 pub use keeper::{Attempt, Epoch};
 pub use lease::Lease;
 pub use machine::{
-    Answer, CallId, CandidacyId, Candidate, Claim, Command, Event, Hint, Input, LossReason, Op, Output, Successor,
-    TermNo, WatchFor, WatchId,
+    Answer, CallId, CandidacyId, Candidate, Command, Event, Hint, Input, LossReason, Op, Output, Stay, Successor,
+    TermNo, Title, WatchFor, WatchId,
 };
 pub use name::{ElectionName, MAX_LINE, MAX_NAME_BYTES, MAX_VALUE_BYTES, NameError, check_candidate_name, check_value};
-pub use office::{Act, Deposed, Ended, Frozen, Handover, Heir, MAX_REASON_BYTES, Office, Order, Paused, Refusal};
+pub use office::{
+    Act, Deposed, Ended, Frozen, Handover, Heir, HeldBack, MAX_REASON_BYTES, Office, Order, Paused, Pending, Recovery,
+    Refusal,
+};
 pub use participant::Participant;
 #[doc(hidden)]
 pub use policy::{Flaw, Policy};
@@ -48,5 +53,5 @@ pub use standing::{
     Cas, Cursor, Fault, ForgottenBy, Head, Line, Liveness, Place, Proof, Renewal, Seen, Standing, StillBehind, StoreId,
     Watched,
 };
-pub use terms::{MAX_TERMS, MAX_TERMS_BYTES, Origin, TermEnd, TermRecord, Terms};
+pub use terms::{MAX_TERMS, MAX_TERMS_BYTES, Origin, Shot, ShotResult, TermEnd, TermRecord, Terms};
 pub use time::Timestamp;

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::entry::{Entry, EntryId, Held, NewEntry, Nonce, Token, Version};
+use crate::entry::{Entry, EntryId, Held, NewEntry, Nonce, Publication, Token, Version};
 use crate::keeper::{Attempt, Epoch};
 use crate::name::ElectionName;
 use crate::office::{Act, Heir, Office, Order, Refusal};
 use crate::peers::{Abstention, MemberId};
 use crate::settings::SettingsError;
 use crate::standing::{Cas, Cursor, Fault, Line, Liveness, Renewal, Seen, Standing, Watched};
-use crate::terms::{Origin, TermRecord};
+use crate::terms::{Origin, ShotResult, TermRecord};
 use crate::time::Timestamp;
 
 /// Numbers the candidacies of one process.
@@ -44,9 +44,17 @@ pub struct Candidate {
     pub hold_until_stopped: bool,
     /// Whether it is unfit to begin with: then it gets in line once it is said to be fit.
     pub unfit: bool,
+    /// Its priority, if it has one: at a vacancy the first in line gives its place to the best, fit
+    /// before unwell, then by priority. One that has none, and is well, takes the office that comes
+    /// to it; to others it counts as zero.
+    pub priority: Option<i32>,
     /// Whether the election is to keep a record of its terms. One that keeps one goes on with it
     /// under every later candidate.
     pub recorded: bool,
+    /// Whether the work of the last leader is stopped from outside before this one is in office,
+    /// where its term is on record and not known to have ended: and for how long that waits for it
+    /// to be closed late. Needs `recorded`.
+    pub fence_delay: Option<Duration>,
     /// What is put on record of where its work is done.
     pub origin: Arc<Origin>,
     /// The tombstone that was there at first contact with this election, if first contact has been
@@ -101,6 +109,9 @@ pub enum Command {
     Transfer(Successor, Duration),
     /// Whether the candidate is fit to lead. An unfit one leaves the line.
     Healthy(bool),
+    /// Whether the candidate would rather have another lead. It stays in line, and hands its office
+    /// to one that is fit. Peers do nothing about it.
+    Unwell(bool),
     /// Someone looked at the clock and saw that this term is over.
     Lapsed(TermNo),
 }
@@ -120,7 +131,7 @@ pub enum Successor {
 
 /// What an office is held by.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Claim {
+pub enum Title {
     /// The first entry in line; its token is the fencing token.
     Entry(Held),
     /// A term that a quorum of a group has promised: it is the fencing token.
@@ -129,13 +140,13 @@ pub enum Claim {
     Rank,
 }
 
-impl Claim {
+impl Title {
     /// The fencing token.
     pub fn token(&self) -> Option<Token> {
         match self {
-            Claim::Entry(held) => Some(held.token),
-            Claim::Term(token) => Some(*token),
-            Claim::Rank => None,
+            Title::Entry(held) => Some(held.token),
+            Title::Term(token) => Some(*token),
+            Title::Rank => None,
         }
     }
 }
@@ -220,7 +231,7 @@ pub enum Op {
     /// `Session::withdraw`
     Withdraw(Held, Option<EntryId>),
     /// `Session::publish`
-    Publish(Held, Version, Bytes, Option<Nonce>),
+    Publish(Held, Version, Publication),
     /// `Store::line`
     Line(ElectionName, usize),
     /// `Store::set_office`
@@ -229,6 +240,10 @@ pub enum Op {
     Evict(ElectionName, Box<Entry>),
     /// Look whether anything of this term, which is open in the record, can still be at work.
     Examine(Box<TermRecord>),
+    /// Stop the work of this term from outside: the attempt with this number. It is claimed in the
+    /// record, takes as long as it takes, and is given up with our place in line, or when nothing
+    /// proves any longer that we have it.
+    Shoot(Box<TermRecord>, u32),
     /// Raise every fence of this candidacy to this token. It is answered when nothing of it is
     /// left, and not before.
     RaiseFences(Token),
@@ -249,6 +264,15 @@ pub enum Answer {
     Examined {
         /// The kernel says so.
         died: bool,
+    },
+    /// To [`Op::Shoot`].
+    Shot {
+        /// What came of it.
+        result: ShotResult,
+        /// After how long to try again, before anybody is in office. `None`: not again.
+        again: Option<Duration>,
+        /// Why it did not succeed, for people. Empty: there is nothing to say.
+        why: Arc<str>,
     },
     /// To [`Op::RaiseFences`]: all are raised.
     Raised,
@@ -287,7 +311,7 @@ pub enum Event {
         /// Names the term in [`Command::Lapsed`].
         term: TermNo,
         /// What the office is held by.
-        claim: Claim,
+        title: Title,
         /// Until when the leadership may be believed. [`Timestamp::MAX`] where nothing bounds it:
         /// bully and ring without the majority rule.
         deadline: Timestamp,
@@ -326,6 +350,12 @@ pub enum Event {
     /// The time of this freeze is over, and the store refuses to take it out of the record. For
     /// logs: it is tried again, and the office stays where it is.
     FreezeStays(Order),
+    /// The term with this token is over, and stays open in the record: the store did not take the
+    /// word for it. For logs.
+    LeftOpen(Token),
+    /// This leader is unwell, and stays in office for now. For logs: it goes on looking for an
+    /// heir.
+    Stays(Stay),
     /// Something that trying again cannot mend. The candidate leaves.
     Failed,
     /// The candidate has left: its entry has certainly left the line, if `certain`. The last event
@@ -334,6 +364,24 @@ pub enum Event {
         /// Whether nothing of it is left in the store.
         certain: bool,
     },
+}
+
+/// Why a leader that is unwell stays in office.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Stay {
+    /// Nobody else in line is fit, or those who are stand behind a candidate of another library.
+    #[error("nobody else in line is fit")]
+    NobodyFit,
+    /// An operator has ordered so.
+    #[error("the election is frozen")]
+    Frozen,
+    /// The office has changed hands for health too often, and an operator has to acknowledge that.
+    #[error("the office has changed hands for health too often: `incumbent ack` lets it go on")]
+    HeldBack,
+    /// It has tried.
+    #[error("{0}")]
+    Refused(Refusal),
 }
 
 /// Why a term ended, or why a candidate is out of the line.
@@ -374,6 +422,9 @@ pub enum LossReason {
     /// The office was handed to another candidate.
     #[error("the office was transferred")]
     Transferred,
+    /// The leader was unwell, and handed its office to a candidate that is fit.
+    #[error("the leader was unwell, and handed over")]
+    Unwell,
     /// The client is being closed.
     #[error("the client is closing")]
     Closing,
@@ -383,7 +434,7 @@ pub enum LossReason {
 }
 
 impl LossReason {
-    const ALL: [LossReason; 13] = [
+    const ALL: [LossReason; 14] = [
         LossReason::NoSession,
         LossReason::Expired,
         LossReason::LocalDeadline,
@@ -395,6 +446,7 @@ impl LossReason {
         LossReason::Unhealthy,
         LossReason::Resigned,
         LossReason::Transferred,
+        LossReason::Unwell,
         LossReason::Closing,
         LossReason::Refused,
     ];
@@ -413,6 +465,7 @@ impl LossReason {
             LossReason::Unhealthy => "unhealthy",
             LossReason::Resigned => "resigned",
             LossReason::Transferred => "transferred",
+            LossReason::Unwell => "unwell",
             LossReason::Closing => "closing",
             LossReason::Refused => "refused",
         }

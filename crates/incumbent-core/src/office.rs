@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::entry::{Entry, EntryId, Held, Incarnation, Nonce, Token, Version};
 use crate::name::MAX_LINE;
-use crate::terms::Terms;
+use crate::terms::{Shot, TermEnd, Terms};
 
 /// The longest reason for an order, in bytes.
 pub const MAX_REASON_BYTES: usize = 1024;
@@ -34,6 +34,12 @@ pub struct Office {
     pub frozen: Option<Frozen>,
     /// The last terms, in elections that keep a record of them.
     pub terms: Terms,
+    /// The office has changed hands for health too often: it does so no more until an operator has
+    /// acknowledged that.
+    pub held_back: Option<HeldBack>,
+    /// An operator is healing what went wrong here. No candidate acts on it: it keeps other
+    /// operators from doing the same, or from letting candidates back too early.
+    pub recovery: Option<Recovery>,
 }
 
 impl Office {
@@ -72,25 +78,38 @@ impl Office {
         Office { terms, ..self }
     }
 
+    /// The same, held back by a leader or not.
+    pub fn with_held_back(self, held_back: impl Into<Option<HeldBack>>) -> Office {
+        Office { held_back: held_back.into(), ..self }
+    }
+
+    /// The same, while it is being recovered, or when that is over.
+    pub fn with_recovery(self, recovery: impl Into<Option<Recovery>>) -> Office {
+        Office { recovery: recovery.into(), ..self }
+    }
+
     /// Whether it says nothing: stores keep no record then.
     pub fn is_blank(&self) -> bool {
         // All fields by name. A new one needs its words in `incumbent-store`'s record, too, where
         // the compiler does not ask for them.
-        let Office { version: _, handover, paused, ended, deposed, frozen, terms } = self;
+        let Office { version: _, handover, paused, ended, deposed, frozen, terms, held_back, recovery } = self;
         let nothing_ordered = handover.is_none() && paused.is_none() && ended.is_none() && frozen.is_none();
-        nothing_ordered && deposed.is_none() && terms.is_empty()
+        let nothing_on_record = deposed.is_none() && terms.is_empty() && held_back.is_none();
+        nothing_ordered && nothing_on_record && recovery.is_none()
     }
 
     /// What an operator has ordered that the leader with this token has not read before.
     pub(crate) fn news_since(&self, before: &Office, leads: Token) -> Vec<(Act, Order)> {
         let handover = self
             .handover_from(leads)
+            .filter(|handover| !handover.for_health)
             .filter(|handover| before.handover.as_ref().is_none_or(|known| known.nonce != handover.nonce));
         let handover = handover.map(|handover| {
             let act = if handover.heir.is_some() { Act::Transfer } else { Act::Resign };
             (act, &handover.order)
         });
-        let paused = self.paused.as_ref().filter(|_| before.paused.is_none()).map(|paused| (Act::Pause, &paused.order));
+        let is_new = |paused: &&Paused| before.paused.as_ref() != Some(*paused);
+        let paused = self.paused.as_ref().filter(is_new).map(|paused| (Act::Pause, &paused.order));
         let is_new = |frozen: &&Frozen| before.frozen.as_ref().is_none_or(|known| known.id != frozen.id);
         let frozen = self.frozen.as_ref().filter(is_new).map(|frozen| (Act::Freeze, &frozen.order));
         let is_new = |ended: &&Ended| before.ended.as_ref().is_none_or(|known| known.id != ended.id);
@@ -99,10 +118,38 @@ impl Office {
         news.map(|(act, order)| (act, order.clone())).collect()
     }
 
+    /// What the first in line is at while it is not in office, where terms are on record: then its
+    /// own has to be open. `None`: it leads, as far as the record says. A candidate of another
+    /// library opens none.
+    pub fn pending(&self, head: &Entry) -> Option<Pending> {
+        let incarnation = head.incarnation.filter(|_| !self.terms.is_empty())?;
+        match self.terms.get(head.token).filter(|term| term.incarnation == Some(incarnation)) {
+            None => {
+                let is_ours = |shot: &Shot| shot.by == head.token && !shot.result.is_final();
+                let shot = self.terms.iter().next_back().and_then(|last| last.fence.as_ref());
+                Some(if shot.is_some_and(is_ours) { Pending::Fencing } else { Pending::Taking })
+            }
+            Some(term) if term.end != TermEnd::Open => Some(Pending::Leaving),
+            Some(_) => None,
+        }
+    }
+
     /// The handover that the leader with this token has to carry out, if there is one.
     pub fn handover_from(&self, token: Token) -> Option<&Handover> {
         self.handover.as_ref().filter(|handover| handover.from == token && handover.refused.is_none())
     }
+}
+
+/// What the first in line is at while it is not in office, as the record of terms says it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Pending {
+    /// Its term is not open yet.
+    Taking,
+    /// The work of the last leader is stopped from outside first.
+    Fencing,
+    /// Its term is closed: its place in line goes next.
+    Leaving,
 }
 
 /// Who ordered something, when, and why. For people and their logs: nobody decides anything by it.
@@ -189,18 +236,25 @@ pub struct Handover {
     pub refused: Option<Refusal>,
     /// Whose it is. Blank if the leader's own program asked.
     pub order: Order,
+    /// Nobody asked: the leader is unwell, and the heir was fit when it was chosen.
+    pub for_health: bool,
 }
 
 impl Handover {
     /// The leader with this token is asked to hand over within this time: to this heir, or to
     /// the next in line.
     pub fn new(from: Token, heir: impl Into<Option<Heir>>, nonce: Nonce, within: Duration) -> Handover {
-        Handover { from, heir: heir.into(), nonce, within, refused: None, order: Order::default() }
+        Handover { from, heir: heir.into(), nonce, within, refused: None, order: Order::default(), for_health: false }
     }
 
     /// The same, ordered like this.
     pub fn ordered(self, order: Order) -> Handover {
         Handover { order, ..self }
+    }
+
+    /// The same, by a leader that is unwell.
+    pub fn for_health(self) -> Handover {
+        Handover { for_health: true, ..self }
     }
 }
 
@@ -264,6 +318,9 @@ pub enum Refusal {
     /// An operator has frozen the election.
     #[error("the election is frozen: nothing but a crash moves its office")]
     Frozen,
+    /// The leader was unwell, and is so no longer.
+    #[error("the leader is well again")]
+    Recovered,
     /// Peers: this member is not in office.
     #[error("this member is not in office")]
     NotInOffice,
@@ -273,8 +330,8 @@ pub enum Refusal {
     /// Peers: the heir has not answered lately.
     #[error("the heir has not answered lately")]
     HeirSilent,
-    /// Peers: the heir could not stand now.
-    #[error("the heir could not take office: it is unfit to lead, or does not vote yet")]
+    /// The heir is unwell by now, and was chosen for its fitness; peers: it could not stand now.
+    #[error("the heir could not take office: it is not fit to lead, or does not vote yet")]
     HeirUnfit,
     /// Peers: the heir lacks records that the leader has.
     #[error("the heir lacks records that the leader has")]
@@ -285,7 +342,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    const ALL: [Refusal; 15] = [
+    const ALL: [Refusal; 16] = [
         Refusal::HeirGone,
         Refusal::TooFar,
         Refusal::ForeignBetween,
@@ -295,6 +352,7 @@ impl Refusal {
         Refusal::LeadsAlready,
         Refusal::Unable,
         Refusal::Frozen,
+        Refusal::Recovered,
         Refusal::NotInOffice,
         Refusal::NotAMember,
         Refusal::HeirSilent,
@@ -315,6 +373,7 @@ impl Refusal {
             Refusal::LeadsAlready => "leads-already",
             Refusal::Unable => "unable",
             Refusal::Frozen => "frozen",
+            Refusal::Recovered => "recovered",
             Refusal::NotInOffice => "not-in-office",
             Refusal::NotAMember => "not-a-member",
             Refusal::HeirSilent => "heir-silent",
@@ -336,12 +395,25 @@ impl Refusal {
 pub struct Paused {
     /// Who ordered it, and why.
     pub order: Order,
+    /// The name of the candidate that may stand all the same. Once it is in office, it takes the
+    /// pause out of the record, and the others come back.
+    pub first: Option<Arc<str>>,
 }
 
 impl Paused {
     /// Paused by this order.
     pub fn new(order: impl Into<Order>) -> Paused {
-        Paused { order: order.into() }
+        Paused { order: order.into(), first: None }
+    }
+
+    /// The same, for all but the candidate of this name, until it leads.
+    pub fn until_leads(self, first: impl Into<Arc<str>>) -> Paused {
+        Paused { first: Some(first.into()), ..self }
+    }
+
+    /// Whether a candidate of this name may not stand.
+    pub fn bars(&self, name: &str) -> bool {
+        self.first.as_deref() != Some(name)
     }
 }
 
@@ -363,6 +435,47 @@ impl Frozen {
     /// Frozen by this order, for this long or until it is taken back.
     pub fn new(id: Nonce, lasts: Option<Duration>, order: impl Into<Order>) -> Frozen {
         Frozen { id, lasts, order: order.into() }
+    }
+}
+
+/// The office has changed hands for health too often.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub struct HeldBack {
+    /// The token of the leader that wrote it down.
+    pub token: Token,
+    /// When, by the wall clock of that leader, in milliseconds since 1970. Zero: not said yet.
+    pub at_ms: u64,
+}
+
+impl HeldBack {
+    /// Written down by the leader with this token.
+    pub fn new(token: Token) -> HeldBack {
+        HeldBack { token, at_ms: 0 }
+    }
+
+    /// The same, at this time, unless it has one.
+    pub fn stamped(self, now_ms: u64) -> HeldBack {
+        HeldBack { at_ms: if self.at_ms == 0 { now_ms } else { self.at_ms }, ..self }
+    }
+}
+
+/// An operator is healing an election.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub struct Recovery {
+    /// Tells it from every other.
+    pub id: Arc<str>,
+    /// How far it has come, for people.
+    pub step: Arc<str>,
+    /// Who does it, and since when.
+    pub order: Order,
+}
+
+impl Recovery {
+    /// This recovery, at this step.
+    pub fn new(id: impl Into<Arc<str>>, step: impl Into<Arc<str>>, order: impl Into<Order>) -> Recovery {
+        Recovery { id: id.into(), step: step.into(), order: order.into() }
     }
 }
 
@@ -417,6 +530,31 @@ impl Ended {
 mod tests {
     use super::*;
     use crate::name::ElectionName;
+    use crate::terms::TermRecord;
+
+    #[test]
+    fn where_terms_are_on_record_the_first_in_line_leads_while_its_own_is_open() {
+        let token = Token::new(6).unwrap();
+        let mut head = Entry::new(EntryId::new("6"), token);
+        head.incarnation = Some(Incarnation::from_bits(1));
+        let office = |terms: &[TermRecord]| {
+            let terms = terms.iter().cloned().fold(Terms::default(), |all, term| all.with(term));
+            Office::default().with_terms(terms)
+        };
+        let last = TermRecord::unknown(Token::new(5).unwrap(), None, "".into());
+        let open = |bits| TermRecord::open(token, Incarnation::from_bits(bits), "".into(), Default::default());
+        assert_eq!(office(&[]).pending(&head), None, "there is no record");
+        assert_eq!(office(std::slice::from_ref(&last)).pending(&head), Some(Pending::Taking));
+        let shot_at = |by| last.clone().with_fence(Shot::claimed(Token::new(by).unwrap(), 1));
+        assert_eq!(office(&[shot_at(6)]).pending(&head), Some(Pending::Fencing));
+        assert_eq!(office(&[shot_at(7)]).pending(&head), Some(Pending::Taking), "somebody else's");
+        assert_eq!(office(&[last.clone(), open(1)]).pending(&head), None);
+        assert_eq!(office(&[last.clone(), open(2)]).pending(&head), Some(Pending::Taking), "of another enlistment");
+        let closed = open(1).ended(TermEnd::Died { at_ms: 0 });
+        assert_eq!(office(&[last.clone(), closed]).pending(&head), Some(Pending::Leaving));
+        head.incarnation = None;
+        assert_eq!(office(&[last]).pending(&head), None, "of another library");
+    }
 
     #[test]
     fn an_heir_is_known_by_its_incarnation_too_since_another_store_may_give_the_same_token() {
@@ -434,8 +572,10 @@ mod tests {
             name: None,
             value: Default::default(),
             ready: None,
+            merit: Default::default(),
             version: Version(1),
             observed: None,
+            stays: false,
         };
         assert!(Heir::of(&seen(1)) == Some(heir.clone()) && Heir::of(&seen(2)) != Some(heir));
     }

@@ -42,7 +42,7 @@ macro_rules! policy {
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub struct $policy {
             #[cfg(feature = "flaws")]
-            broken: u32,
+            broken: u64,
         }
 
         impl $policy {
@@ -55,13 +55,13 @@ macro_rules! policy {
             /// Every rule is kept but one, and those that were broken before.
             #[cfg(feature = "flaws")]
             pub const fn with(self, flaw: $flaw) -> $policy {
-                $policy { broken: self.broken | 1 << flaw as u32 }
+                $policy { broken: self.broken | 1 << flaw as u64 }
             }
 
             #[inline]
             const fn keeps(self, flaw: $flaw) -> bool {
                 #[cfg(feature = "flaws")]
-                return self.broken & (1 << flaw as u32) == 0;
+                return self.broken & (1 << flaw as u64) == 0;
                 #[cfg(not(feature = "flaws"))]
                 {
                     let _ = flaw;
@@ -142,6 +142,28 @@ policy! {
         HardStopCloses breaks hard_stop_is_no_close,
         /// The entry goes before the term is closed.
         WithdrawsBeforeClosing breaks closes_before_withdrawing,
+        /// The work of the last leader is stopped from outside, and no record says who does so.
+        ShotWithoutClaim breaks claims_before_shot,
+        /// What stops it is cut off and begun anew at each renewal interval.
+        ShotAtEachInterval breaks shoots_once,
+        /// An unwell leader hands over to the next in line, fit or not. So does the first in line.
+        UnfitHeir breaks picks_fit_heirs,
+        /// The first in line goes to its end when one behind it is better.
+        HeadGoesAway breaks keeps_its_place,
+        /// The first in line asks one after the other to take its place, and so does one that was
+        /// handed it.
+        HandsOnAgain breaks hands_on_once,
+        /// The first in line takes office while its place may still go to another: what hands it on
+        /// has no answer yet.
+        OfficeWhileCeding breaks settles_ceding,
+        /// What an earlier entry said of fitness counts for the next one, which says nothing.
+        StaleFitness breaks forgets_fitness,
+        /// An office changes hands for health as often as it comes.
+        UnwellForEver breaks holds_back,
+        /// When a paused election is to go on with a certain candidate, another one leads first.
+        FirstIgnored breaks lets_first_lead,
+        /// The one that was to lead first leads, and the others stay out.
+        FirstForEver breaks lets_others_back,
     }
 }
 

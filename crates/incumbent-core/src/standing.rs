@@ -46,7 +46,7 @@ impl fmt::Display for StoreId {
 pub struct Standing {
     /// Its place.
     pub place: Place,
-    /// Which version of our entry's value and readiness is there: what the next
+    /// Which version of our entry's [`Publication`](crate::Publication) is there: what the next
     /// `Session::publish` replaces. Renewals do not change it.
     pub published: Version,
     /// The office record at the same moment.

@@ -1,9 +1,9 @@
 //! One office, from the win to the word that its work has stopped: stop, confirm, release.
 //!
-//! [`Tenure`] knows neither stores nor members. What is won is a *claim*: an entry that is first in
-//! a line, or the promises of a quorum. The machine around it wins the claim and gives it up; the
+//! [`Tenure`] knows neither stores nor members. What is won is a *title*: an entry that is first in
+//! a line, or the promises of a quorum. The machine around it wins the title and gives it up; the
 //! tenure says when, and what the user is told. Whatever it answers is to be carried out at once,
-//! before anything else is taken in: the user hears that a term is over before the claim is given
+//! before anything else is taken in: the user hears that a term is over before the title is given
 //! up.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::time::Timestamp;
 pub(crate) struct Rules {
     /// How long the work may take to stop.
     pub(crate) grace: Duration,
-    /// Whether the claim is kept until the user has said that the work has stopped, however long
+    /// Whether the title is kept until the user has said that the work has stopped, however long
     /// that takes. Otherwise it goes at the hard stop.
     pub(crate) hold_until_stopped: bool,
 }
@@ -26,7 +26,7 @@ pub(crate) struct Rules {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Tenure<H> {
     rules: Rules,
-    /// Until when the claim cannot be another's, as far as it is proven.
+    /// Until when the title cannot be another's, as far as it is proven.
     deadline: Timestamp,
     /// The present term, or the last one.
     term: TermNo,
@@ -43,9 +43,9 @@ enum State<H> {
     Serving,
     /// In office, but the work is to stop.
     Draining { why: LossReason, hard_stop: Timestamp, heir: Option<H> },
-    /// Over for the user. The claim is kept until the work has stopped.
+    /// Over for the user. The title is kept until the work has stopped.
     Holding { why: LossReason, heir: Option<H> },
-    /// Over, and the claim is given up or gone; the user has not said yet that the work has
+    /// Over, and the title is given up or gone; the user has not said yet that the work has
     /// stopped.
     Unstopped,
 }
@@ -56,13 +56,13 @@ enum State<H> {
 pub(crate) enum Step<H> {
     /// Ask the user to stop the work.
     Stopping { why: LossReason, hard_stop: Timestamp },
-    /// Tell the user that the term is over, then do this with the claim.
+    /// Tell the user that the term is over, then do this with the title.
     Unelected(LossReason, Then<H>),
-    /// Give up a claim that the user does not know of, or no longer leads under.
+    /// Give up a title that the user does not know of, or no longer leads under.
     GiveUp { why: LossReason, heir: Option<H> },
 }
 
-/// What becomes of a claim when its term is over.
+/// What becomes of a title when its term is over.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Then<H> {
     /// It is kept until the work has stopped.
@@ -73,7 +73,7 @@ pub(crate) enum Then<H> {
     Gone,
 }
 
-/// There is not enough time left for a term: the claim has to be proven anew first.
+/// There is not enough time left for a term: the title has to be proven anew first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TooLate;
 
@@ -82,7 +82,7 @@ impl<H> Tenure<H> {
         Tenure { rules, deadline: Timestamp::ZERO, term: TermNo(0), state: State::Idle }
     }
 
-    /// The claim is won: the fences are to be raised. [`Tenure::take_office`] follows, or
+    /// The title is won: the fences are to be raised. [`Tenure::take_office`] follows, or
     /// [`Tenure::step_back`].
     pub(crate) fn begin(&mut self, now: Timestamp) -> Result<(), TooLate> {
         if !self.has_time(now) {
@@ -103,7 +103,7 @@ impl<H> Tenure<H> {
         Ok(())
     }
 
-    /// The fences could not be raised in time. The claim is the embedding machine's to look at
+    /// The fences could not be raised in time. The title is the embedding machine's to look at
     /// again.
     pub(crate) fn step_back(&mut self) {
         if self.is_taking() {
@@ -125,7 +125,7 @@ impl<H> Tenure<H> {
         }
     }
 
-    /// Until when the claim is proven now, which may be earlier than before. Says whether the user
+    /// Until when the title is proven now, which may be earlier than before. Says whether the user
     /// has to be told.
     pub(crate) fn prove(&mut self, deadline: Timestamp) -> bool {
         self.deadline = deadline;
@@ -196,7 +196,7 @@ impl<H> Tenure<H> {
         if term == self.term { self.end(LossReason::LocalDeadline) } else { None }
     }
 
-    /// The claim is gone: the entry or the session is no more, or a newer term is known.
+    /// The title is gone: the entry or the session is no more, or a newer term is known.
     pub(crate) fn claim_gone(&mut self, why: LossReason) -> Option<Step<H>> {
         match self.state {
             State::Serving | State::Draining { .. } => {
@@ -254,7 +254,7 @@ impl<H> Tenure<H> {
         matches!(self.state, State::Serving | State::Draining { .. })
     }
 
-    /// Whether there is a claim: won, and neither given up nor gone.
+    /// Whether there is a title: won, and neither given up nor gone.
     pub(crate) fn has_claim(&self) -> bool {
         !matches!(self.state, State::Idle | State::Unstopped)
     }
@@ -269,7 +269,7 @@ impl<H> Tenure<H> {
         matches!(self.state, State::Idle | State::Taking)
     }
 
-    /// Whether a claim is lost or given up, and the user has not said yet that the work has
+    /// Whether a title is lost or given up, and the user has not said yet that the work has
     /// stopped.
     pub(crate) fn is_unstopped(&self) -> bool {
         matches!(self.state, State::Unstopped)

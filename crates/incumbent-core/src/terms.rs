@@ -40,12 +40,27 @@ impl Terms {
         self.iter().find(|term| term.token == token)
     }
 
-    /// The same, with this term in its place, whatever was said of it before. The oldest go where
-    /// there are too many, or too long ones.
+    /// The same, with this term, whatever was said of it before: in its place, or as the newest.
+    /// The oldest go where there are too many, or too long ones.
+    ///
+    /// The order is that in which they were written down, and not that of their tokens: a record
+    /// that was copied from another store has tokens of that store.
     pub fn with(&self, term: TermRecord) -> Terms {
-        let mut terms: Vec<TermRecord> = self.iter().filter(|other| other.token != term.token).cloned().collect();
-        let place = terms.partition_point(|other| other.token < term.token);
-        terms.insert(place, term.cut());
+        self.put(term, usize::MAX)
+    }
+
+    /// The same, with a term that is over, and may have been written down by nobody: in its place,
+    /// or before the newest, which goes on and is what the next leader asks about.
+    pub fn with_late(&self, term: TermRecord) -> Terms {
+        self.put(term, self.iter().len().saturating_sub(1))
+    }
+
+    fn put(&self, term: TermRecord, new_at: usize) -> Terms {
+        let is_it = |other: &TermRecord| other.token == term.token && other.incarnation == term.incarnation;
+        let place = self.iter().position(is_it).unwrap_or(new_at);
+        let others = self.iter().filter(|other| other.token != term.token);
+        let mut terms: Vec<TermRecord> = others.cloned().collect();
+        terms.insert(place.min(terms.len()), term.cut());
         let mut room = MAX_TERMS_BYTES;
         let fits = |term: &&TermRecord| {
             let left = room.checked_sub(term.bytes());
@@ -65,6 +80,9 @@ impl Terms {
             }
         };
         let stamped = self.iter().cloned().map(|mut term| {
+            if let Some(shot) = &mut term.fence {
+                stamp(&mut shot.order.at_ms);
+            }
             match &mut term.end {
                 TermEnd::Closed { at_ms, .. } | TermEnd::Died { at_ms } => stamp(at_ms),
                 TermEnd::Open => {}
@@ -104,18 +122,28 @@ pub struct TermRecord {
     pub opened_ms: u64,
     /// How it ended, as far as anybody knows.
     pub end: TermEnd,
+    /// What was last done to stop its work from outside.
+    pub fence: Option<Shot>,
 }
 
 impl TermRecord {
     /// An open term of this leader.
     pub fn open(token: Token, incarnation: Incarnation, name: Arc<str>, origin: Origin) -> TermRecord {
-        TermRecord { token, incarnation: Some(incarnation), name, origin, opened_ms: 0, end: TermEnd::Open }
+        TermRecord {
+            token,
+            incarnation: Some(incarnation),
+            name,
+            origin,
+            opened_ms: 0,
+            end: TermEnd::Open,
+            fence: None,
+        }
     }
 
     /// A term of which nothing is known but who led.
     pub fn unknown(token: Token, incarnation: Option<Incarnation>, name: Arc<str>) -> TermRecord {
         let (origin, end) = (Origin::default(), TermEnd::Unknown);
-        TermRecord { token, incarnation, name, origin, opened_ms: 0, end }
+        TermRecord { token, incarnation, name, origin, opened_ms: 0, end, fence: None }
     }
 
     /// The same, opened at this time, in milliseconds since 1970.
@@ -131,6 +159,17 @@ impl TermRecord {
     /// The same, whose work was done there.
     pub fn of(self, origin: Origin) -> TermRecord {
         TermRecord { origin, ..self }
+    }
+
+    /// The same, with this as what was last done to stop its work from outside.
+    pub fn with_fence(self, fence: impl Into<Option<Shot>>) -> TermRecord {
+        TermRecord { fence: fence.into(), ..self }
+    }
+
+    /// Whether nobody has said that its work has stopped.
+    pub fn is_at_large(&self) -> bool {
+        let is_settled = self.fence.as_ref().is_some_and(|shot| shot.result.is_final());
+        matches!(self.end, TermEnd::Open | TermEnd::Unknown) && !is_settled
     }
 
     /// Whether it is of this enlistment, and not known to have ended.
@@ -151,10 +190,12 @@ impl TermRecord {
 
     fn bytes(&self) -> usize {
         let Origin { host, boot, process, target } = &self.origin;
-        let order = match &self.end {
-            TermEnd::Closed { order, .. } => order.by.len() + order.reason.len(),
-            _ => 0,
+        let closed_by = match &self.end {
+            TermEnd::Closed { order, .. } => Some(order),
+            _ => None,
         };
+        let orders = closed_by.into_iter().chain(self.fence.as_ref().map(|shot| &shot.order));
+        let order: usize = orders.map(|order| order.by.len() + order.reason.len()).sum();
         let texts = [&self.name, host, boot, process, target];
         BYTES_BESIDE_TEXTS + order + texts.into_iter().map(|text| text.len()).sum::<usize>()
     }
@@ -166,9 +207,15 @@ impl TermRecord {
         if let TermEnd::Closed { order, .. } = &mut self.end {
             texts.extend([(&mut order.by, 64), (&mut order.reason, 128)]);
         }
+        if let Some(Shot { order, .. }) = &mut self.fence {
+            texts.extend([(&mut order.by, 64), (&mut order.reason, 128)]);
+        }
         texts
     }
 }
+
+/// What stands before a process whose work a guardian ends.
+const GUARDED: &str = "guarded ";
 
 /// Where the work of a term is done, and what to call it when it has to be stopped. Empty: it was
 /// not said.
@@ -179,7 +226,8 @@ pub struct Origin {
     pub host: Arc<str>,
     /// Which start of the host.
     pub boot: Arc<str>,
-    /// The process with which the work ends, told from every other of this start of the host.
+    /// The process with which the work ends, told from every other of this start of the host; or
+    /// the one whose guardian ends it ([`guarded`](Origin::guarded)).
     pub process: Arc<str>,
     /// What those who can stop it from outside call it: the name of a plug, for instance.
     pub target: Arc<str>,
@@ -189,6 +237,20 @@ impl Origin {
     /// Work on this host, since this start of it, which ends with this process.
     pub fn new(host: impl Into<Arc<str>>, boot: impl Into<Arc<str>>, process: impl Into<Arc<str>>) -> Origin {
         Origin { host: host.into(), boot: boot.into(), process: process.into(), target: "".into() }
+    }
+
+    /// The same, where a guardian stops the work once the process is gone. Those who know nothing
+    /// of guardians take it for no process at all.
+    pub fn guarded(self) -> Origin {
+        match self.process.is_empty() {
+            true => self,
+            false => Origin { process: format!("{GUARDED}{}", self.process).into(), ..self },
+        }
+    }
+
+    /// The process whose guardian ends the work, if it is like that.
+    pub fn guarded_process(&self) -> Option<&str> {
+        self.process.strip_prefix(GUARDED)
     }
 
     /// The same, called this by those who can stop it from outside.
@@ -233,6 +295,81 @@ impl TermEnd {
     }
 }
 
+/// What was done to stop the work of a term from outside.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub struct Shot {
+    /// The token of the candidate that did it, or claimed it; the term's own, where nobody has
+    /// tried.
+    pub by: Token,
+    /// Which attempt this is, counted from 1 across all candidates. Zero: nobody has tried, and a
+    /// person has said that the work has stopped.
+    pub attempt: u32,
+    /// What came of it.
+    pub result: ShotResult,
+    /// When; for an operator's word by whom and why; and why it did not succeed.
+    pub order: Order,
+}
+
+impl Shot {
+    /// This candidate is about to fire this attempt.
+    pub fn claimed(by: Token, attempt: u32) -> Shot {
+        Shot { by, attempt, result: ShotResult::Claimed, order: Order::default() }
+    }
+
+    /// The same, with this result.
+    pub fn ended(self, result: ShotResult) -> Shot {
+        Shot { result, ..self }
+    }
+
+    /// The same, ordered like this.
+    pub fn ordered(self, order: Order) -> Shot {
+        Shot { order, ..self }
+    }
+}
+
+/// What came of stopping the work of a term from outside.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum ShotResult {
+    /// It may have been fired.
+    Claimed,
+    /// The work has certainly stopped.
+    Stopped,
+    /// It was tried, and failed; or it could not be tried.
+    Failed,
+    /// It did not end in time: nobody knows whether the work has stopped.
+    TimedOut,
+    /// An operator says that the work has stopped.
+    Released,
+}
+
+impl ShotResult {
+    const ALL: [ShotResult; 5] =
+        [ShotResult::Claimed, ShotResult::Stopped, ShotResult::Failed, ShotResult::TimedOut, ShotResult::Released];
+
+    /// Whether the work is known to have stopped, so that nothing more is tried.
+    pub fn is_final(self) -> bool {
+        matches!(self, ShotResult::Stopped | ShotResult::Released)
+    }
+
+    /// The word for it in a record.
+    pub fn word(self) -> &'static str {
+        match self {
+            ShotResult::Claimed => "claimed",
+            ShotResult::Stopped => "stopped",
+            ShotResult::Failed => "failed",
+            ShotResult::TimedOut => "timed_out",
+            ShotResult::Released => "released",
+        }
+    }
+
+    /// What [`word`](ShotResult::word) stands for.
+    pub fn from_word(word: &str) -> Option<ShotResult> {
+        ShotResult::ALL.into_iter().find(|result| result.word() == word)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,12 +384,17 @@ mod tests {
     }
 
     #[test]
-    fn the_last_32_terms_are_kept_in_the_order_of_their_tokens() {
-        let mut numbers: Vec<u64> = (1..=40).collect();
-        numbers.swap(3, 30);
-        let terms = numbers.into_iter().fold(Terms::default(), |terms, number| terms.with(term(number, "a")));
-        assert_eq!(tokens(&terms), (9..=40).collect::<Vec<_>>());
-        assert_eq!(terms.with(term(3, "late")), terms, "what is older than all of them changes nothing");
+    fn the_last_32_terms_are_kept_in_the_order_in_which_they_were_written_down() {
+        let numbers: Vec<u64> = (100..=140).chain(1..=4).collect();
+        let terms = numbers.iter().fold(Terms::default(), |terms, number| terms.with(term(*number, "a")));
+        assert_eq!(tokens(&terms), numbers[numbers.len() - MAX_TERMS..]);
+    }
+
+    #[test]
+    fn a_term_of_another_enlistment_with_the_same_token_is_another_one() {
+        let terms = Terms::default().with(term(1, "a")).with(term(2, "b"));
+        let other = TermRecord { incarnation: Some(Incarnation::from_bits(9)), ..term(1, "c") };
+        assert_eq!(tokens(&terms.with(other)), [2, 1]);
     }
 
     #[test]

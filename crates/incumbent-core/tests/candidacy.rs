@@ -50,7 +50,9 @@ fn candidate() -> Candidate {
         fenced: false,
         hold_until_stopped: false,
         unfit: false,
+        priority: None,
         recorded: false,
+        fence_delay: None,
         origin: Default::default(),
         first_contact: None,
     }
@@ -241,7 +243,7 @@ fn the_deadline_counts_from_when_the_session_was_asked_for() {
     driven.answer(standing(Place::Leading(held.clone()), Office::default()));
     assert!(driven.events().contains(&Event::Elected {
         term: TermNo(1),
-        claim: Claim::Entry(held),
+        title: Title::Entry(held),
         deadline: asked + TTL
     }));
 }
@@ -499,7 +501,7 @@ fn a_proclamation_is_settled_by_its_own_value_or_a_later_one() {
     driven.clear();
     driven.answer(Ok(Answer::Published(Some(Version(8)))));
     assert_eq!(driven.events(), [Event::Proclaimed(1, Cas::Done)], "others see the first value, not the later ones");
-    assert!(matches!(driven.call().2, Op::Publish(_, Version(8), value, _) if value == "three"));
+    assert!(matches!(driven.call().2, Op::Publish(_, Version(8), said) if said.value == "three"));
     driven.clear();
     driven.answer(Ok(Answer::Published(Some(Version(9)))));
     assert_eq!(driven.events(), [Event::Proclaimed(3, Cas::Done)]);
@@ -517,7 +519,7 @@ fn a_publication_that_is_refused_is_repeated_on_what_is_there_now() {
     let mut here = Standing::new(Place::Leading(held.clone()), Office::default(), Cursor(9));
     here.published = Version(9);
     driven.answer(Ok(Answer::Standing(Box::new(here))));
-    assert_eq!(driven.call().2, Op::Publish(held.clone(), Version(9), "one".into(), None));
+    assert_eq!(driven.call().2, Op::Publish(held.clone(), Version(9), Publication::new("one")));
     assert!(driven.events().is_empty(), "it is not settled: {:?}", driven.events());
     driven.answer(Ok(Answer::Published(None)));
     // The entry is no longer ours: so is the term.
@@ -1178,7 +1180,7 @@ fn an_heir_says_that_it_is_ready_only_when_it_is_next() {
     assert!(!matches!(driven.call().2, Op::Publish(..)), "3 stands between");
     driven.wake();
     driven.answer(standing(behind(&held, other(1)), office));
-    assert!(matches!(driven.call().2, Op::Publish(ours, _, _, Some(Nonce(42))) if ours == held));
+    assert!(matches!(driven.call().2, Op::Publish(ours, _, said) if ours == held && said.ready == Some(Nonce(42))));
 }
 
 /// What others see in the place of an incarnation is the store's to choose.
@@ -1190,7 +1192,7 @@ fn an_heir_knows_itself_by_its_entry_its_token_and_its_incarnation() {
         let mut heir = held.clone();
         change(&mut heir);
         driven.answer(standing(behind(&held, other(1)), with(handover(1, &heir))));
-        matches!(driven.call().2, Op::Publish(ours, _, _, Some(Nonce(42))) if ours == held)
+        matches!(driven.call().2, Op::Publish(ours, _, said) if ours == held && said.ready == Some(Nonce(42)))
     };
     assert!(says_ready(&|_| {}));
     assert!(!says_ready(&|heir| heir.entry = EntryId::new("7")));

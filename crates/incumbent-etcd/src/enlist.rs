@@ -26,6 +26,7 @@ impl EtcdSession {
             self.write_entry(election, entry, |put| self.enlistment(election, put)).await?;
         let Some(held) = held else {
             let held = self.already(election, entry, &answer.next_found()?)?;
+            self.note_beside(&held, entry);
             return self.standing(&held, None).await;
         };
         let published = Some(Version(held.token.get()));
@@ -77,8 +78,13 @@ impl EtcdSession {
         let suffix = owner.suffix();
         let key = self.store.keys.entry(election, &suffix);
         let put = RequestOp::put(key, entry.value.to_vec(), self.lease);
+        let mut txn = txn(put);
+        // Behind all that is read of the answer.
+        let beside = txn::encode_beside(None, entry.merit);
+        let ready_key = self.store.keys.ready(election, &suffix);
+        txn.success.extend(beside.map(|record| RequestOp::put(ready_key, record, self.lease)));
         let on_its_way = self.own_entries.enlistment();
-        let wrote = match self.write("enlisting", election, txn(put)).await {
+        let wrote = match self.write("enlisting", election, txn).await {
             Ok(mut answer) if answer.succeeded => {
                 answer.skip();
                 // All that a transaction creates has the answer's revision.
@@ -86,6 +92,7 @@ impl EtcdSession {
                 let (election, entry_id) = (election.clone(), keys::id_of(&suffix, token));
                 self.own_entries.add(&entry_id);
                 let held = Held::new(election, entry_id, token, entry.incarnation);
+                self.note_beside(&held, entry);
                 Ok(Wrote { answer, held: Some(held) })
             }
             Ok(answer) => Ok(Wrote { answer, held: None }),
@@ -95,6 +102,13 @@ impl EtcdSession {
         // Not before the entry is known: at no moment is there an entry that neither knows of.
         on_its_way.answered();
         wrote
+    }
+
+    /// One that came with something to say of itself has a record beside its entry.
+    fn note_beside(&self, held: &Held, entry: &NewEntry) {
+        if !entry.merit.is_blank() {
+            self.ready().insert(held.entry.clone());
+        }
     }
 
     /// One transaction: put, unless this session has an entry, and see who is ahead.

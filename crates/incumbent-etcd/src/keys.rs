@@ -62,7 +62,7 @@ impl Keys {
         below(self.own(election))
     }
 
-    /// Where the candidate with this entry says that it is ready for a handover.
+    /// Where the candidate with this entry says that it is ready for a handover, and its merit.
     pub(crate) fn ready(&self, election: &ElectionName, suffix: &[u8]) -> Vec<u8> {
         join(format!("{}/ready/", self.own(election)), suffix)
     }

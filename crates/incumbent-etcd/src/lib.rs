@@ -4,7 +4,7 @@
 //! | key | what | lease |
 //! | --- | --- | --- |
 //! | `<prefix><election>/<lease>.<incarnation>.<name>` | an entry, in Go's place; the value is the candidate's | the session's |
-//! | `<prefix>//incumbent/<election>/ready/<lease>.<incarnation>.<name>` | the handover that this candidate is ready for, while there is one | the session's |
+//! | `<prefix>//incumbent/<election>/ready/<lease>.<incarnation>.<name>` | the handover that this candidate is ready for, and the words of its merit, while there is either to say | the session's |
 //! | `<prefix>//incumbent/<election>/office` | the office record | none; the tombstone's if it says nothing else |
 //! | `<prefix>//incumbent//<lease>` | proof that a lease is there that a member did not know | the session's |
 //! | `<prefix>//incumbent/<election>/office/ended` | is there as long as the record's tombstone counts | one of `keep` |
@@ -30,9 +30,9 @@
 //! | method | requests |
 //! | --- | --- |
 //! | `open_session` | `LeaseGrant`; the TTL is the one in the answer |
-//! | `enlist` | ONE `Txn`. If nothing is in `<election>/<lease>.` (a ranged compare: `create_revision == 0`): put the entry, newest two of the line, what is beside the line. Else: look which of our session's keys are there. After a line that was empty the next one is expected to be: if nothing is in `<election>/` nor beside it, put, and nothing is left to read; else the other one follows |
+//! | `enlist` | ONE `Txn`. If nothing is in `<election>/<lease>.` (a ranged compare: `create_revision == 0`): put the entry, newest two of the line, what is beside the line; for one with a merit, put its record. Else: look which of our session's keys are there. After a line that was empty the next one is expected to be: if nothing is in `<election>/` nor beside it, put, and nothing is left to read; else the other one follows |
 //! | `standing` | ONE read-only `Txn`. If the entry's `create_revision == token`, its lease is ours, nothing in the line is older (a ranged compare) and nothing is beside it: that is all, and our own `mod_revision`. A follower compares the key that it was behind instead, and reads that while it is there. Else: our entry, the newest entry older than the token, what is beside the line; and if our entry is not there, `LeaseTimeToLive` tells a lost entry from a lost session, with such a put as with `renew` |
-//! | `publish` | `Txn`. If `create_revision == token`, the lease is ours and the `mod_revision` is the one that was seen: put entry; with readiness put its record, without delete it where there is one |
+//! | `publish` | `Txn`. If `create_revision == token`, the lease is ours and the `mod_revision` is the one that was seen: put entry; with readiness or a merit put its record, with neither delete it where there is one |
 //! | `withdraw` | `Txn`. If `create_revision == token`, and the heir's `create_revision` is the heir's token: delete entry, and the record of its readiness where there is one. Else: look at the entry |
 //! | `renew` | one `LeaseKeepAlive` on the session's stream, then read-only `Txn`s of up to 100 of our entries each (a linearizable read), all with the keep-alive's `raft_term` and `cluster_id`. While an enlistment may arrive that was not answered, or an entry is there that was not named: `LeaseTimeToLive` with keys in between, and what it names is read along. If the keep-alive says that the lease is gone: a put that hangs on it, which all members refuse if it is |
 //! | `close` | `LeaseRevoke` |

@@ -6,9 +6,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use bytes::Bytes;
 use incumbent_store::{
-    Cas, Cursor, Effect, ElectionName, EntryId, Fut, Held, Liveness, NewEntry, Nonce, Renewal, Session, Standing,
+    Cas, Cursor, Effect, ElectionName, EntryId, Fut, Held, Liveness, NewEntry, Publication, Renewal, Session, Standing,
     StoreError, StoreId, Token, Version, Wake, Watched, check_value, lock,
 };
 use tokio::time::timeout;
@@ -37,8 +36,8 @@ pub(crate) struct EtcdSession {
     /// The line that was met last was empty.
     pub(crate) expects_empty_line: AtomicBool,
     pub(crate) own_entries: OwnEntries,
-    /// The entries that have a record of their readiness. What is forgotten here goes with the
-    /// lease.
+    /// The entries that have a record of their readiness or fitness. What is forgotten here goes
+    /// with the lease.
     ready: Mutex<BTreeSet<EntryId>>,
 }
 
@@ -108,26 +107,20 @@ impl EtcdSession {
         format!("{:x}.", self.lease).into_bytes()
     }
 
-    fn ready(&self) -> MutexGuard<'_, BTreeSet<EntryId>> {
+    pub(crate) fn ready(&self) -> MutexGuard<'_, BTreeSet<EntryId>> {
         lock(&self.ready)
     }
 
-    async fn publish(
-        &self,
-        held: &Held,
-        was: Version,
-        value: &Bytes,
-        ready: Option<Nonce>,
-    ) -> Result<Option<Version>, StoreError> {
-        check_value(value)?;
+    async fn publish(&self, held: &Held, was: Version, said: &Publication) -> Result<Option<Version>, StoreError> {
+        check_value(&said.value)?;
         let Some(suffix) = self.own_suffix(held) else { return Ok(None) };
         let key = self.store.keys.entry(&held.election, &suffix);
         let ready_key = self.store.keys.ready(&held.election, &suffix);
         // The entry each time: watches of it are told of its readiness, too.
-        let mut success = vec![RequestOp::put(key.clone(), value.to_vec(), self.lease)];
-        if let Some(Nonce(nonce)) = ready {
+        let mut success = vec![RequestOp::put(key.clone(), said.value.to_vec(), self.lease)];
+        if let Some(record) = txn::encode_beside(said.ready, said.merit) {
             self.ready().insert(held.entry.clone());
-            success.push(RequestOp::put(ready_key, nonce.to_string(), self.lease));
+            success.push(RequestOp::put(ready_key, record, self.lease));
         } else if self.ready().contains(&held.entry) {
             success.push(RequestOp::delete(ready_key));
         }
@@ -309,14 +302,8 @@ impl Session for EtcdSession {
         self.store.watch_entry(watched, from)
     }
 
-    fn publish<'a>(
-        &'a self,
-        held: &'a Held,
-        was: Version,
-        value: &'a Bytes,
-        ready: Option<Nonce>,
-    ) -> Fut<'a, Option<Version>> {
-        Box::pin(self.publish(held, was, value, ready))
+    fn publish<'a>(&'a self, held: &'a Held, was: Version, said: &'a Publication) -> Fut<'a, Option<Version>> {
+        Box::pin(self.publish(held, was, said))
     }
 
     fn withdraw<'a>(&'a self, held: &'a Held, heir: Option<&'a EntryId>) -> Fut<'a, Cas> {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use incumbent_store::record;
-use incumbent_store::{Cursor, ElectionName, Entry, Nonce, Office, StoreError, StoreId, Token, Version};
+use incumbent_store::{Cursor, ElectionName, Entry, Merit, Nonce, Office, StoreError, StoreId, Token, Version};
 
 use crate::keys::{self, KeyRange, Keys, Owner};
 use crate::rpc::{
@@ -208,18 +208,33 @@ pub(crate) fn entry(
     let owner = Owner::read(suffix).filter(|owner| kv.lease != 0 && owner.lease == kv.lease);
     let mut entry = Entry::new(keys::id_of(suffix, token), token);
     entry.incarnation = owner.as_ref().map(|owner| owner.incarnation);
-    entry.ready = owner.as_ref().and_then(|_| readiness(&keys.ready(election, suffix), kv, beside));
+    if owner.is_some() {
+        (entry.ready, entry.merit) = read_beside(&keys.ready(election, suffix), kv, beside);
+    }
     entry.name = owner.map(|owner| owner.name);
     entry.value = Bytes::copy_from_slice(&kv.value);
     entry.version = Version(kv.mod_revision.unsigned_abs());
+    entry.stays = kv.lease == 0;
     Ok(Some(entry))
 }
 
-/// For which handover the entry was said to be ready. What was said before the entry was made is
-/// about another one.
-fn readiness(key: &[u8], entry: &KeyValue, beside: &[KeyValue]) -> Option<Nonce> {
-    let said = beside.iter().find(|kv| kv.key == key && kv.mod_revision >= entry.create_revision)?;
-    std::str::from_utf8(&said.value).ok()?.parse().ok().map(Nonce)
+/// What a candidate says that has no place in its entry. `None`: nothing.
+pub(crate) fn encode_beside(ready: Option<Nonce>, merit: Merit) -> Option<String> {
+    match (ready, merit.is_blank()) {
+        (None, true) => None,
+        (None, false) => Some(merit.to_string()),
+        (Some(Nonce(nonce)), true) => Some(nonce.to_string()),
+        (Some(Nonce(nonce)), false) => Some(format!("{nonce} {merit}")),
+    }
+}
+
+/// For which handover the entry was said to be ready, and what its candidate says of itself. What
+/// was said before the entry was made is about another one.
+fn read_beside(key: &[u8], entry: &KeyValue, beside: &[KeyValue]) -> (Option<Nonce>, Merit) {
+    let said = beside.iter().find(|kv| kv.key == key && kv.mod_revision >= entry.create_revision);
+    let said = said.and_then(|kv| std::str::from_utf8(&kv.value).ok()).unwrap_or_default();
+    let ready = said.split(' ').next().and_then(|word| word.parse().ok()).map(Nonce);
+    (ready, Merit::from_words(said).unwrap_or_default())
 }
 
 /// The office record, from what was found beside the line: a tombstone counts while its own key is

@@ -2,11 +2,11 @@
 //! it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use incumbent_store::{ElectionName, StoreError, StoreId, lock, not_local, random_id};
+use incumbent_store::{ElectionName, Namespaces, StoreError, StoreId, lock, not_local, random_id};
 use rustix::fs::{Mode, OFlags, fstat, fstatfs};
 use rustix::process::geteuid;
 
@@ -86,7 +86,7 @@ impl Directory {
         forget_other_identities(&disk)?;
         let high_water_mark = HighWaterMark::default();
         high_water_mark.read(&disk)?;
-        let pid_namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino());
+        let pid_namespace = Namespaces::this().numbers;
         let id = StoreId::new(format!("{id:032x}"));
         Ok(Directory {
             disk,

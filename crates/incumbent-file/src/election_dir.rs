@@ -21,8 +21,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use incumbent_store::{
-    Cas, Cursor, Entry, EntryId, Held, Line, Observed, Place, Standing, StoreError, Timestamp, Token, Version,
-    random_id,
+    Cas, Cursor, Entry, EntryId, Held, Line, Observed, Place, Publication, Standing, StoreError, Timestamp, Token,
+    Version, random_id,
 };
 
 use crate::directory::{Directory, EVICTIONS, WAITERS};
@@ -30,7 +30,7 @@ use crate::disk::{Disk, Lock};
 use crate::election_path::above;
 use crate::office::Tip;
 use crate::owner::{Owner, Owners, owner, session_name};
-use crate::record::{EntryRecord, Publication, Record, corrupt};
+use crate::record::{EntryRecord, Record, corrupt};
 use crate::sequence::{RECORD, Sequence, TRIES};
 use crate::wake_pipe::News;
 
@@ -242,7 +242,7 @@ impl<'a> ElectionDir<'a> {
         let token = Token::new(number).ok_or_else(|| corrupt(self.disk(), &path, "it is not a token"))?;
         for _ in 0..TRIES {
             let publication = match times {
-                0 => Some(Publication { value: record.value.clone(), ready: None }),
+                0 => Some(Publication::new(record.value.clone()).merit(record.merit)),
                 times => self.read_publication(number, times)?,
             };
             if let Some(publication) = publication {
@@ -250,7 +250,7 @@ impl<'a> ElectionDir<'a> {
                 entry.incarnation = Some(record.incarnation);
                 entry.name = Some(record.name);
                 entry.value = publication.value;
-                entry.ready = publication.ready;
+                (entry.ready, entry.merit) = (publication.ready, publication.merit);
                 // Both only grow, so their sum changes whenever one of them does.
                 entry.version = Version(beat.wrapping_add(times));
                 entry.observed = observed;

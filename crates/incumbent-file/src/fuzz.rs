@@ -6,10 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use incumbent_store::binary::{Reader, Writer};
 use incumbent_store::record::decode_office;
-use incumbent_store::{Incarnation, Nonce, Version};
+use incumbent_store::{Incarnation, Merit, Nonce, Publication, Version};
 use incumbent_testkit::fuzz::{Rng, fuzz};
 
-use crate::record::{EntryRecord, Identity, OfficeRecord, Publication, Record, SessionRecord, unframe};
+use crate::record::{EntryRecord, Identity, OfficeRecord, Record, SessionRecord, unframe};
 
 fn entry(rng: &mut Rng) -> EntryRecord {
     EntryRecord {
@@ -18,6 +18,7 @@ fn entry(rng: &mut Rng) -> EntryRecord {
         name: "node-ü".into(),
         value: Bytes::from_static(b"10.0.0.7:80"),
         enlisted_at: rng.next_u64(),
+        merit: Merit::new(rng.below(2) == 0, rng.below(3) as i32 - 1),
     }
 }
 
@@ -53,7 +54,7 @@ fn fuzz_what_is_read_of_a_file_comes_back() {
     let good = |rng: &mut Rng| match rng.below(4) {
         0 => body(&entry(rng)),
         1 => body(&session(rng)),
-        2 => body(&Publication { value: Bytes::from_static(b"v"), ready: Some(Nonce(rng.next_u64())) }),
+        2 => body(&Publication::new("v").ready(Some(Nonce(rng.next_u64()))).merit(Merit::new(rng.below(2) == 0, 0))),
         _ => {
             let office = decode_office(b"incumbent 1\npaused for now\n", Version::NONE).unwrap();
             body(&OfficeRecord { office, boot: rng.next_u64().into(), tombstone_until_nanos: rng.next_u64() })

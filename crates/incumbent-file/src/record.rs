@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use incumbent_store::binary::{ReadError, Reader, Writer, checksum};
 use incumbent_store::record::{decode_office, encode_office};
-use incumbent_store::{Incarnation, Nonce, Office, StoreError, Version};
+use incumbent_store::{Incarnation, Merit, Nonce, Office, Publication, StoreError, Version};
 
 use crate::disk::Disk;
 
@@ -45,13 +45,7 @@ pub(crate) struct EntryRecord {
     pub(crate) value: Bytes,
     /// When it was made, on the session's clock: a sign of life, too.
     pub(crate) enlisted_at: u64,
-}
-
-/// What a candidate has published since.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Publication {
-    pub(crate) value: Bytes,
-    pub(crate) ready: Option<Nonce>,
+    pub(crate) merit: Merit,
 }
 
 /// The office record, and until when its tombstone stays, on the clock of one boot.
@@ -195,6 +189,7 @@ impl Record for EntryRecord {
         out.block(self.name.as_bytes());
         out.block(&self.value);
         out.u64(self.enlisted_at);
+        put_merit(out, self.merit);
     }
 
     fn take(from: &mut Reader<'_>) -> Result<EntryRecord, ReadError> {
@@ -204,21 +199,42 @@ impl Record for EntryRecord {
             name: text(from)?,
             value: Bytes::copy_from_slice(from.block()?),
             enlisted_at: from.u64()?,
+            merit: take_merit(from)?,
         })
     }
 }
 
+/// What a candidate has published since it came.
 impl Record for Publication {
     const KIND: &'static str = "value";
 
     fn put(&self, out: &mut Writer) {
         out.option(self.ready, |out, ready| out.u64(ready.0));
         out.block(&self.value);
+        put_merit(out, self.merit);
     }
 
     fn take(from: &mut Reader<'_>) -> Result<Publication, ReadError> {
         let ready = from.option(Reader::u64)?.map(Nonce);
-        Ok(Publication { value: Bytes::copy_from_slice(from.block()?), ready })
+        let value = Bytes::copy_from_slice(from.block()?);
+        Ok(Publication::new(value).ready(ready).merit(take_merit(from)?))
+    }
+}
+
+/// Nothing is written for one that says nothing of itself, as it was before there was anything to
+/// say.
+fn put_merit(out: &mut Writer, merit: Merit) {
+    if !merit.is_blank() {
+        out.block(merit.to_string().as_bytes());
+    }
+}
+
+fn take_merit(from: &mut Reader<'_>) -> Result<Merit, ReadError> {
+    match from.rest().len() {
+        0 => Ok(Merit::default()),
+        // As it was written while there was no more to say than whether it is unwell.
+        1 => Ok(Merit::new(from.flag()?, 0)),
+        _ => Merit::from_words(&text(from)?).ok_or(ReadError::OutOfBounds),
     }
 }
 

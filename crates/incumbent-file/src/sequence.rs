@@ -96,6 +96,16 @@ impl ElectionDir<'_> {
         Ok(())
     }
 
+    /// Nobody comes into line with a number up to `floor` from now on, whatever happens to the
+    /// host.
+    pub(crate) fn raise_tokens(&self, floor: u64) -> Result<(), StoreError> {
+        if !is_drawn(floor) {
+            return Err(StoreError::Limit { what: format!("no store lives to see token {floor}") });
+        }
+        self.close_numbers(Sequence::Line, floor)?;
+        self.directory().high_water_mark.raise_durably(self.disk(), floor)
+    }
+
     /// Takes a number out of its sequence. Whether it was there.
     pub(crate) fn take_out(&self, sequence: Sequence, number: u64) -> Result<bool, StoreError> {
         self.close_numbers(sequence, number)?;

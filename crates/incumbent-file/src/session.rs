@@ -8,9 +8,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use bytes::Bytes;
 use incumbent_store::{
-    Cas, Cursor, ElectionName, EntryId, Fault, ForgottenBy, Fut, Held, LONGEST, Liveness, NewEntry, Nonce, Place,
+    Cas, Cursor, ElectionName, EntryId, Fault, ForgottenBy, Fut, Held, LONGEST, Liveness, NewEntry, Place, Publication,
     Renewal, Session, Standing, StillBehind, StoreError, StoreId, Timestamp, Token, Version, Wake, Watched,
     check_candidate_name, check_value, lock, random_id,
 };
@@ -22,7 +21,7 @@ use crate::election_dir::{ElectionDir, id_of, number_of, published};
 use crate::election_path::path_of;
 use crate::options::Ttl;
 use crate::owner::{Owners, session_name};
-use crate::record::{EntryRecord, Publication, Record, SessionRecord, encode_beat};
+use crate::record::{EntryRecord, Record, SessionRecord, encode_beat};
 use crate::root::{Opened, unknown};
 use crate::sequence::{Sequence, TRIES};
 use crate::watch::Watch;
@@ -200,14 +199,8 @@ impl Session for FileSession {
         Box::pin(Watch::of_entry(self.opened.clone(), self.workers.clone(), watched, from).wait())
     }
 
-    fn publish<'a>(
-        &'a self,
-        held: &'a Held,
-        was: Version,
-        value: &'a Bytes,
-        ready: Option<Nonce>,
-    ) -> Fut<'a, Option<Version>> {
-        let (held, publication) = (held.clone(), Publication { value: value.clone(), ready });
+    fn publish<'a>(&'a self, held: &'a Held, was: Version, said: &'a Publication) -> Fut<'a, Option<Version>> {
+        let (held, publication) = (held.clone(), said.clone());
         Box::pin(self.run(&self.workers, "publishing", move |inner| inner.publish(&held, was, &publication)))
     }
 
@@ -305,6 +298,7 @@ impl Inner {
             name: entry.name.clone(),
             value: entry.value.clone(),
             enlisted_at: self.directory.time.now().as_nanos(),
+            merit: entry.merit,
         };
         let number = election_dir.append(Sequence::Line, &record.encode(), || Ok(true))?;
         let Some(token) = number.and_then(Token::new) else { return Err(election_dir.too_busy()) };

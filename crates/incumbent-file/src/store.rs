@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use incumbent_store::{
     Cas, Clock, Cursor, ElectionName, Entry, ForgottenBy, Fut, Line, Office, Promises, Seen, Session, Store,
-    StoreError, Version, Wake,
+    StoreError, Token, Version, Wake,
 };
 
 use crate::election_dir::{ElectionDir, number_of};
@@ -103,6 +103,13 @@ impl Store for FileStore {
         Box::pin(self.root.write("evicting", move |opened| match number {
             Some(number) => ElectionDir::at(&opened.directory, path).evict(number, version),
             None => Ok(Cas::Done),
+        }))
+    }
+
+    fn raise_tokens<'a>(&'a self, election: &'a ElectionName, floor: Token) -> Fut<'a, ()> {
+        let path = path_of(election);
+        Box::pin(self.root.write("raising the tokens", move |opened| {
+            ElectionDir::at(&opened.directory, path).raise_tokens(floor.get())
         }))
     }
 }

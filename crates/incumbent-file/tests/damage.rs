@@ -360,6 +360,20 @@ async fn tokens_go_on_after_everything_else_is_gone_and_the_store_is_opened_agai
     }
 }
 
+/// For one that is older than it was: what it gave after that copy was made, it gives to nobody
+/// else.
+#[tokio::test]
+async fn tokens_that_were_raised_stay_so_and_never_go_back() {
+    let fixture = Fixture::new();
+    let token = |number| Token::new(number).unwrap();
+    fixture.store.raise_tokens(&election(), token(1311)).await.unwrap();
+    fixture.store.raise_tokens(&election(), token(27)).await.unwrap();
+    let session = FileStore::open(&fixture.path).unwrap().open_session(Duration::from_secs(15)).await.unwrap();
+    assert_eq!(enlist(&session).await.unwrap().token, token(1312));
+    let too_high = fixture.store.raise_tokens(&election(), token(Token::MAX)).await;
+    assert!(matches!(too_high, Err(StoreError::Limit { .. })), "nothing would be left to draw: {too_high:?}");
+}
+
 #[tokio::test]
 async fn a_directory_that_was_removed_ends_the_session() {
     let fixture = Fixture::new();

@@ -11,7 +11,7 @@ use incumbent_file::FileStore;
 use incumbent_store::{ElectionName, Session, Store};
 use incumbent_testkit::TempDir;
 use incumbent_testkit::candidates::{entry, held};
-use incumbent_testkit::hostile::{Claim, Exception, FOR_LONG, Host};
+use incumbent_testkit::hostile::{Case, Exception, FOR_LONG, Host};
 
 struct Directory {
     path: PathBuf,
@@ -26,17 +26,17 @@ const SESSIONS: u128 = 20;
 impl Host for Directory {
     const EXCEPTIONS: &'static [Exception] = &Exception::each(
         [
-            Claim::HungEndpoint,
-            Claim::CutOff,
-            Claim::AnswersLost,
-            Claim::QuestionsLost,
-            Claim::CutAfterTheRequest,
-            Claim::LateAnswers,
-            Claim::AnotherCluster,
-            Claim::OtherLimits,
-            Claim::OutOfSpace,
-            Claim::SlowServer,
-            Claim::WallClock,
+            Case::HungEndpoint,
+            Case::CutOff,
+            Case::AnswersLost,
+            Case::QuestionsLost,
+            Case::CutAfterTheRequest,
+            Case::LateAnswers,
+            Case::AnotherCluster,
+            Case::OtherLimits,
+            Case::OutOfSpace,
+            Case::SlowServer,
+            Case::WallClock,
         ],
         "there is no server and no connection: each process does what it asks for itself, and its own tests stop and \
          kill it at every step",

@@ -24,6 +24,9 @@ const START_PATIENCE_S: i64 = 10;
 /// The events of one run and the guardian's death are six; the rest is room.
 const EVENTS: usize = 8;
 
+/// The last word of a guardian that has left nothing behind: see [`Guardian::sign_off`].
+pub const STOPPED: &[u8] = b"stopped\n";
+
 /// What the guardian reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -164,12 +167,13 @@ impl Guardian {
     /// be started is [`Event::NotStarted`].
     ///
     /// Refused while anything of the command before is left, that is, until [`Event::Empty`] was
-    /// taken. It gets the terminal if this process has it.
+    /// taken. It gets the terminal if this process has it, unless it is
+    /// [quiet](CommandSpec::quiet).
     pub fn spawn(&mut self, spec: &CommandSpec, deadline: Timestamp) -> Result<(), OrderError> {
         if self.in_use {
             return Err(OrderError::Busy);
         }
-        let foreground = terminal::is_in_foreground();
+        let foreground = !spec.quiet && terminal::is_in_foreground();
         self.order(&Order::Spawn { spec: spec.clone(), deadline, foreground })?;
         self.in_use = true;
         Ok(())
@@ -212,6 +216,14 @@ impl Guardian {
     /// Closes the guardian's copies.
     pub fn let_go(&self) -> Result<(), OrderError> {
         self.order(&Order::LetGo)
+    }
+
+    /// Gives the guardian a copy of a descriptor, in which it writes [`STOPPED`] as its last act,
+    /// once it has to end and the kernel says that no descendant is left. So somebody who comes
+    /// when both processes are gone can tell a guardian that has done its work from one that was
+    /// killed, which writes nothing; nor does one of ours that has panicked.
+    pub fn sign_off(&self, descriptor: BorrowedFd<'_>) -> Result<(), OrderError> {
+        self.link.send(&Order::SignOff, Some(descriptor)).map_err(|errno| self.refusal(errno))
     }
 
     /// Whether the command that was started last had the terminal: what is typed there, Ctrl-C for

@@ -8,11 +8,12 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, exit};
+use std::process::{Command, Stdio, exit};
 
 use nix::sys::signal::SigSet;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -54,6 +55,7 @@ impl Launch {
             NotStarted { step: if too_long { Step::Program } else { Step::Process }, errno }
         };
         let (channel, theirs) = Channel::pair().map_err(|error| failed(error.into()))?;
+        let nothing = spec.quiet.then(|| File::open("/dev/null")).transpose().map_err(failed)?;
         let mut command = entry::launcher();
         command.arg(getpid().as_raw_pid().to_string()).arg(if foreground { "foreground" } else { "background" });
         command.arg(spec.cwd.as_deref().unwrap_or(Path::new("")));
@@ -61,12 +63,19 @@ impl Launch {
         for name in &spec.env_removed {
             command.env_remove(name);
         }
+        if spec.quiet {
+            command.stdout(Stdio::null());
+        }
         let child = command.process_group(0).stdin(theirs).spawn().map_err(failed)?;
         // If it is gone already, then its exit says so.
         for descriptor in kept {
             let _ = channel.send(KEEP, Some(descriptor.as_fd()));
         }
-        let _ = channel.send(STDIN, Some(stdin()));
+        let input = match &nothing {
+            Some(nothing) => nothing.as_fd(),
+            None => stdin(),
+        };
+        let _ = channel.send(STDIN, Some(input));
         Ok(Launch { pid: Pid::from_child(&child), channel })
     }
 

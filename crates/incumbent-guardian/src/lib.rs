@@ -30,6 +30,8 @@
 //! * Descriptors that stand for the office (a lock) can be given to the guardian
 //!   ([`Guardian::hold`]): they stay open until the last descendant is gone, even if the supervisor
 //!   is killed.
+//! * A guardian that ends because its supervisor is gone can say so where others find it
+//!   ([`Guardian::sign_off`]): nothing of its commands is left.
 //!
 //! # What remains
 //! A fencing token is the answer to these; no process can be:
@@ -103,5 +105,5 @@ mod wire;
 
 pub use clock::HEAD_START;
 pub use entry::main_if_guardian;
-pub use handle::{Event, Guardian, OrderError, StartError};
+pub use handle::{Event, Guardian, OrderError, STOPPED, StartError};
 pub use spec::{CommandSpec, Exit, NotStarted, Step};

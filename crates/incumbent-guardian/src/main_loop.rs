@@ -5,7 +5,8 @@
 //! end of the channel, and the supervisor's pidfd.
 
 use std::collections::VecDeque;
-use std::io::{Read, Seek};
+use std::fs::File;
+use std::io::{Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::exit;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use rustix::process::{
 use crate::channel::{Channel, Received};
 use crate::clock::{Timer, now};
 use crate::command_run::CommandRun;
+use crate::handle::STOPPED;
 use crate::panic::{Mode, run_to_completion};
 use crate::tree::Process;
 use crate::wire::{Order, Report};
@@ -67,6 +69,8 @@ struct MainLoop {
     /// of one run.
     unsent: VecDeque<Report>,
     held: Vec<OwnedFd>,
+    /// Where to say at the end that nothing is left.
+    last_word: Option<File>,
     command_run: Option<CommandRun>,
     /// The supervisor is gone: end with the last descendant.
     leaving: bool,
@@ -107,6 +111,7 @@ impl MainLoop {
             orders_heard: 0,
             unsent: VecDeque::new(),
             held: Vec::new(),
+            last_word: None,
             command_run: None,
             leaving: false,
         };
@@ -156,7 +161,7 @@ impl MainLoop {
                 reports.into_iter().for_each(|report| self.report(report));
             }
             if self.leaving && self.command_run.is_none() {
-                return;
+                return self.sign_off();
             }
             let alarm = self.command_run.as_ref().and_then(CommandRun::next_alarm);
             // Neither can fail with descriptors of our own; if they do, killing all is the one safe
@@ -166,6 +171,14 @@ impl MainLoop {
             }
             // Only the wake-up matters: what it was is found out by asking.
             while let Ok(Some(_)) = self.signals.read_signal() {}
+        }
+    }
+
+    /// The kernel has said that no descendant is left, and none will come: whoever asks later, when
+    /// supervisor and guardian are gone, reads it. A word that cannot be written is none.
+    fn sign_off(&mut self) {
+        if let Some(last_word) = &mut self.last_word {
+            let _ = last_word.write_all(STOPPED);
         }
     }
 
@@ -254,6 +267,7 @@ impl MainLoop {
             }
             Order::Hold => self.held.extend(descriptor.filter(|_| self.held.len() < MAX_HELD)),
             Order::LetGo => self.held.clear(),
+            Order::SignOff => self.last_word = descriptor.map(File::from),
             // One is said once, and the other was opened before it came here.
             Order::Hello { .. } | Order::InFile => self.leave(),
         }
@@ -291,7 +305,7 @@ fn read_order(frame: &[u8], descriptor: Option<OwnedFd>) -> Option<(Order, Optio
     match (Order::decode(frame).ok()?, descriptor) {
         (Order::InFile, Some(file)) => {
             let mut bytes = Vec::new();
-            let mut file = std::fs::File::from(file);
+            let mut file = File::from(file);
             // Writing has left it at its end.
             file.rewind().and_then(|()| file.read_to_end(&mut bytes)).ok()?;
             Some((Order::decode(&bytes).ok()?, None))

@@ -20,6 +20,7 @@ pub struct CommandSpec {
     pub(crate) env_removed: Vec<OsString>,
     pub(crate) cwd: Option<PathBuf>,
     pub(crate) leftover_grace: Duration,
+    pub(crate) quiet: bool,
 }
 
 impl CommandSpec {
@@ -32,6 +33,7 @@ impl CommandSpec {
             env_removed: Vec::new(),
             cwd: None,
             leftover_grace: Duration::from_secs(3),
+            quiet: false,
         }
     }
 
@@ -55,6 +57,13 @@ impl CommandSpec {
     /// The directory that it runs in, instead of the supervisor's.
     pub fn cwd(mut self, directory: impl Into<PathBuf>) -> CommandSpec {
         self.cwd = Some(directory.into());
+        self
+    }
+
+    /// Its input is empty, its output goes nowhere, and it does not get the terminal: for a program
+    /// beside the one that a user has started. What it says on standard error is still seen.
+    pub fn quiet(mut self) -> CommandSpec {
+        self.quiet = true;
         self
     }
 

@@ -111,6 +111,7 @@ impl Link {
             | Order::Signal(_)
             | Order::Hold
             | Order::LetGo
+            | Order::SignOff
             | Order::InFile => {}
         }
         drop(state);

@@ -36,6 +36,8 @@ pub(crate) enum Order {
     Hold,
     /// Close all kept descriptors.
     LetGo,
+    /// Write into the descriptor that comes with this, as the last act, that nothing is left.
+    SignOff,
     /// The order is in the file that comes with this: it is longer than a frame may be.
     InFile,
 }
@@ -81,6 +83,7 @@ impl Order {
             Order::Signal(signal) => out.u8(6).u64(bits(*signal)),
             Order::Hold => out.u8(7),
             Order::LetGo => out.u8(8),
+            Order::SignOff => out.u8(10),
             Order::InFile => out.u8(9),
         };
         out.into_bytes()
@@ -102,6 +105,7 @@ impl Order {
             7 => Order::Hold,
             8 => Order::LetGo,
             9 => Order::InFile,
+            10 => Order::SignOff,
             _ => return Err(Malformed),
         };
         Ok(read.end().map(|()| order)?)
@@ -188,7 +192,7 @@ fn os_string(reader: &mut Reader<'_>) -> Result<OsString, ReadError> {
 }
 
 fn write_spec(out: &mut Writer, spec: &CommandSpec) {
-    out.duration(spec.leftover_grace);
+    out.duration(spec.leftover_grace).flag(spec.quiet);
     write_list(out, spec.argv.iter());
     out.u64(spec.env.len() as u64);
     for (name, value) in &spec.env {
@@ -201,6 +205,7 @@ fn write_spec(out: &mut Writer, spec: &CommandSpec) {
 fn read_spec(reader: &mut Reader<'_>) -> Result<CommandSpec, Malformed> {
     Ok(CommandSpec {
         leftover_grace: reader.duration()?,
+        quiet: reader.flag()?,
         argv: read_list(reader, os_string)?,
         env: read_list(reader, |reader| Ok((os_string(reader)?, os_string(reader)?)))?,
         env_removed: read_list(reader, os_string)?,
@@ -226,11 +231,11 @@ mod tests {
             vec(os_string(), 0..5),
             proptest::option::of(os_string()),
         );
-        let spawn = (spec, any::<u64>(), any::<bool>(), any::<u64>()).prop_map(
-            |((argv, env, env_removed, cwd), at, foreground, grace)| {
+        let spawn = (spec, any::<u64>(), any::<bool>(), any::<u64>(), any::<bool>()).prop_map(
+            |((argv, env, env_removed, cwd), at, foreground, grace, quiet)| {
                 let cwd = cwd.map(PathBuf::from);
                 let leftover_grace = Duration::from_nanos(grace);
-                let spec = CommandSpec { argv, env, env_removed, cwd, leftover_grace };
+                let spec = CommandSpec { argv, env, env_removed, cwd, leftover_grace, quiet };
                 Order::Spawn { spec, deadline: Timestamp::from_nanos(at), foreground }
             },
         );
@@ -243,6 +248,7 @@ mod tests {
             Just(Order::Kill),
             Just(Order::Hold),
             Just(Order::LetGo),
+            Just(Order::SignOff),
             Just(Order::InFile),
         ]
     }
@@ -280,7 +286,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_the_decoders_panic(frame in vec(any::<u8>(), 0..200), tag in 0u8..11) {
+        fn no_bytes_make_the_decoders_panic(frame in vec(any::<u8>(), 0..200), tag in 0u8..12) {
             let frame: Vec<u8> = [tag].into_iter().chain(frame).collect();
             if let Ok(order) = Order::decode(&frame) {
                 prop_assert_eq!(order.encode(), frame);

@@ -8,6 +8,7 @@ mod support;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
+use incumbent_guardian::STOPPED;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use support::{HORDE, Scenario, alive, comes_true, exits_with, is_running, kill};
@@ -20,6 +21,7 @@ fn main() {
         ("an_ignored_sigchld_hides_nothing", an_ignored_sigchld_hides_nothing),
         ("a_command_that_cannot_be_run_ends_as_in_a_shell", a_command_that_cannot_be_run_ends_as_in_a_shell),
         ("the_command_has_our_input_environment_and_no_more", the_command_has_our_input_environment_and_no_more),
+        ("a_quiet_command_has_no_input_and_is_not_heard", a_quiet_command_has_no_input_and_is_not_heard),
         ("a_command_that_hears_sigterm_ends_by_itself", a_command_that_hears_sigterm_ends_by_itself),
         ("a_command_deaf_to_sigterm_is_killed_after_the_grace", a_command_deaf_to_sigterm_is_killed_after_the_grace),
         ("a_second_sigterm_kills_at_once", a_second_sigterm_kills_at_once),
@@ -31,6 +33,8 @@ fn main() {
         ("a_killed_supervisor_takes_everyone_along", a_killed_supervisor_takes_everyone_along),
         ("a_dropped_handle_takes_everyone_along", a_dropped_handle_takes_everyone_along),
         ("a_held_lock_is_free_only_when_nobody_is_left", a_held_lock_is_free_only_when_nobody_is_left),
+        ("the_last_word_of_a_guardian_is_that_nobody_is_left", the_last_word_of_a_guardian_is_that_nobody_is_left),
+        ("a_guardian_that_was_killed_has_no_last_word", a_guardian_that_was_killed_has_no_last_word),
     ])
 }
 
@@ -77,6 +81,15 @@ fn the_command_has_our_input_environment_and_no_more() {
     scenario.stdin.take().unwrap().write_all(b"hello\n").unwrap();
     expected.lines().for_each(|line| assert_eq!(scenario.line(), line));
     assert_eq!(scenario.code(), 0);
+}
+
+fn a_quiet_command_has_no_input_and_is_not_heard() {
+    // Our own input stays open: one that had it would never end.
+    let mut scenario = Scenario::run(&["quiet"], &["sh", "-c", "echo heard; cat; exit 5"]);
+    scenario.command();
+    scenario.says("exited 5");
+    scenario.says("empty");
+    assert_eq!(scenario.code(), 5);
 }
 
 fn a_command_that_hears_sigterm_ends_by_itself() {
@@ -186,5 +199,28 @@ fn a_held_lock_is_free_only_when_nobody_is_left() {
     scenario.supervisor.kill().unwrap();
     comes_true("the office is free", || flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok());
     assert_eq!(alive(&scenario.tag), []);
+    std::fs::remove_file(path).unwrap();
+}
+
+fn the_last_word_of_a_guardian_is_that_nobody_is_left() {
+    let path = std::env::temp_dir().join(format!("incumbent-guardian-word-{}", std::process::id()));
+    let mut scenario = Scenario::of(&[&format!("word={}", path.display())], "horde");
+    scenario.processes_are(HORDE);
+    assert_eq!(std::fs::read(&path).unwrap(), b"", "it has not ended");
+    scenario.supervisor.kill().unwrap();
+    comes_true("the guardian has said so", || std::fs::read(&path).unwrap() == STOPPED);
+    assert_eq!(alive(&scenario.tag), []);
+    std::fs::remove_file(path).unwrap();
+}
+
+fn a_guardian_that_was_killed_has_no_last_word() {
+    let path = std::env::temp_dir().join(format!("incumbent-guardian-silent-{}", std::process::id()));
+    let mut scenario = Scenario::of(&[&format!("word={}", path.display())], "horde");
+    scenario.processes_are(HORDE);
+    kill(scenario.guardian, Signal::KILL);
+    scenario.says("guardian died");
+    scenario.says("empty");
+    assert_eq!(scenario.code(), 70);
+    assert_eq!(std::fs::read(&path).unwrap(), b"");
     std::fs::remove_file(path).unwrap();
 }

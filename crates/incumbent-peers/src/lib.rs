@@ -20,8 +20,8 @@
 //! let mut at_work = false;
 //! loop {
 //!     match node.event().await {
-//!         NodeEvent::Event(Event::Elected { claim, deadline, .. }) => {
-//!             println!("elected: {:?} until {deadline:?}", claim.token());
+//!         NodeEvent::Event(Event::Elected { title, deadline, .. }) => {
+//!             println!("elected: {:?} until {deadline:?}", title.token());
 //!             at_work = true;
 //!         }
 //!         // The work has stopped: said once for each term, and no other begins before.
@@ -80,7 +80,7 @@ pub use counters::Counters;
 pub use incumbent_core::peers::consensus::{ConsensusSettings, PeerRole, Position};
 pub use incumbent_core::peers::wire::Body;
 pub use incumbent_core::peers::{Abstention, MAX_MEMBERS, MemberId, OperatorRequest, RankSettings, TermRules};
-pub use incumbent_core::{Claim, Command, Event, Fault, Refusal, Successor, TermNo};
+pub use incumbent_core::{Command, Event, Fault, Refusal, Successor, TermNo, Title};
 pub use members::{Member, Members};
 pub use node::{Node, NodeEvent, NodeView, StartError};
 pub use query_client::{AskError, QueryClient, Survey, leader_of};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use incumbent_store::record::decode_office;
 use incumbent_store::{
-    Cursor, ElectionName, Entry, EntryId, Held, Incarnation, Line, Nonce, Office, Place, Renewal, Standing, StoreError,
-    StoreId, Token, Version,
+    Cursor, ElectionName, Entry, EntryId, Held, Incarnation, Line, Merit, Nonce, Office, Place, Renewal, Standing,
+    StoreError, StoreId, Token, Version,
 };
 use tokio_postgres::SimpleQueryRow as Row;
 
@@ -109,8 +109,8 @@ fn micros(number: i64) -> Duration {
     Duration::from_micros(u64::try_from(number).unwrap_or(0))
 }
 
-/// An entry in six columns, from `first` on.
-fn entry(row: &Row, first: usize) -> Result<Entry, StoreError> {
+/// An entry in six columns, from `first` on, and what its candidate says of itself in one more.
+fn entry(row: &Row, first: usize, merit: usize) -> Result<Entry, StoreError> {
     let token = token(column(row, first)?)?;
     let mut entry = Entry::new(id(token), token);
     entry.incarnation = Some(incarnation(column(row, first + 1)?)?);
@@ -118,6 +118,8 @@ fn entry(row: &Row, first: usize) -> Result<Entry, StoreError> {
     entry.value = Bytes::from(column::<Vec<u8>>(row, first + 3)?);
     entry.ready = column::<Option<i64>>(row, first + 4)?.map(|bits| Nonce(bits.cast_unsigned()));
     entry.version = version(column(row, first + 5)?);
+    let words = column(row, merit)?;
+    entry.merit = Merit::from_words(words).ok_or_else(|| corrupt(words))?;
     Ok(entry)
 }
 
@@ -142,7 +144,7 @@ pub(crate) fn standing(election: &ElectionName, rows: &[Row]) -> Result<(Standin
     };
     let place = match column::<&str>(row, 0)? {
         "leading" => Place::Leading(held()?),
-        "behind" => Place::behind(Some(held()?), entry(row, 4)?, None),
+        "behind" => Place::behind(Some(held()?), entry(row, 4, 17)?, None),
         "gone" => Place::Gone,
         "session gone" => return Err(StoreError::SessionGone),
         "already in line" => return Err(StoreError::AlreadyInLine(held()?)),
@@ -163,7 +165,7 @@ pub(crate) fn line(rows: &[Row], limit: usize) -> Result<Line, StoreError> {
     let mut entries = Vec::new();
     for row in rows {
         if column::<Option<i64>>(row, 0)?.is_some() {
-            entries.push(entry(row, 0)?);
+            entries.push(entry(row, 0, 9)?);
         }
     }
     let more = entries.len() > limit;

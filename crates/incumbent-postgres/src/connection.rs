@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::{AsyncMessage, Client, Notification, SimpleQueryMessage, SimpleQueryRow};
 
 use crate::connector::{Connecting, Connector, Messages, named};
-use crate::error::{Refusal, classify};
+use crate::error::{Refusal, classify, is_full};
 use crate::schema::{Dialled, Schema};
 
 /// How long a connection may take to come up, the schema included.
@@ -32,6 +32,10 @@ const TURNS: usize = 4;
 /// How long a call waits for others to be done before it has a connection made of its own: longer
 /// than nearly all of them take, so that one is enough for most clients.
 const GROW_AFTER: Duration = Duration::from_millis(20);
+/// The rest before another connection is tried where the server has no room for one.
+const DIAL_AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// How often that is tried, before the call says why.
+const TRIES_WHERE_FULL: u32 = 50;
 /// How many connections are kept while there is nothing to do.
 const KEPT: usize = 2;
 const CONNECTING: &str = "connecting to PostgreSQL";
@@ -130,18 +134,34 @@ impl Link {
     async fn ready(self: &Arc<Self>) -> Result<(Option<SemaphorePermit<'_>>, Open), StoreError> {
         // It is never closed.
         let turn = self.turns.acquire().await.ok();
-        let others_are_out = self.turns.available_permits() + 1 < TURNS;
-        let open = tokio::select! {
-            biased;
-            open = self.idle() => open,
-            dialled = async {
+        // A connection that has ended counts until the server has noticed, and others that are out
+        // may be waiting as we are.
+        let mut tries = 0;
+        loop {
+            let others_are_out = self.turns.available_permits() + 1 < TURNS;
+            let dialled = async {
                 if others_are_out {
                     sleep(GROW_AFTER).await;
                 }
                 self.dialled().await
-            } => dialled?,
-        };
-        Ok((turn, open))
+            };
+            tokio::select! {
+                biased;
+                open = self.idle() => return Ok((turn, open)),
+                dialled = dialled => match dialled {
+                    Err(full) if is_full(&full) && (others_are_out || tries > 0) && tries < TRIES_WHERE_FULL => {
+                        tries += 1;
+                    }
+                    dialled => return Ok((turn, dialled?)),
+                },
+            }
+            // There is no room for another one: those that are out come back, or make room.
+            tokio::select! {
+                biased;
+                open = self.idle() => return Ok((turn, open)),
+                () = sleep(DIAL_AGAIN_AFTER) => {}
+            }
+        }
     }
 
     /// A new connection.

@@ -72,6 +72,13 @@ pub(crate) fn classify(refusal: Refusal, effect: Effect, what: &str) -> StoreErr
     }
 }
 
+/// Whether a connection was refused because there are too many: in all, or of this role or
+/// database.
+pub(crate) fn is_full(error: &StoreError) -> bool {
+    let StoreError::Unavailable { source: Some(source), .. } = error else { return false };
+    source.downcast_ref::<Said>().is_some_and(|Said(error)| code(error) == Some("53300"))
+}
+
 /// An ERROR comes before the commit, and ends its transaction. Whatever else ends a statement says
 /// nothing of it: a server that goes away, a connection that is lost, and what a pooler says about
 /// either (class 08).

@@ -11,7 +11,7 @@ use crate::literal::Literal;
 
 /// The version that this library makes and speaks. The functions have it in their names, so that
 /// two versions of the library can run side by side during a roll-out.
-const VERSION: i64 = 1;
+const VERSION: i64 = 3;
 
 const DDL: &str = include_str!("schema.sql");
 
@@ -173,7 +173,7 @@ pub fn schema_ddl(schema: &str) -> Result<String, StoreError> {
     let checked = Schema::new(schema)?;
     Ok(format!(
         "-- Elections in the schema {schema}. Run it in one transaction (psql -1), as a role that owns it and cannot log in.\n\
-         -- Those who take part need no more than:\n\
+         -- Those who take part need no more than this, again after each update:\n\
          --   GRANT USAGE ON SCHEMA {schema} TO a_role;\n\
          --   GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO a_role;\n\
          \n{}",

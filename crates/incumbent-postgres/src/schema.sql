@@ -8,6 +8,9 @@
 --
 -- Times are clock_timestamp(), never now(), which is when the transaction began.
 
+-- What reads for long, such as a dump, would be waited for while all elections wait for us.
+SET LOCAL lock_timeout = '1s';
+
 -- Not IF NOT EXISTS, which asks for the right to create schemas even where there is one.
 DO $$
 BEGIN
@@ -78,6 +81,20 @@ CREATE TABLE IF NOT EXISTS {schema}.entry (
     PRIMARY KEY (election, token),
     UNIQUE (session, election)
 );
+-- Only where it is missing: ALTER TABLE waits for everybody who reads, and everybody else for it.
+DO $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_attribute
+        WHERE attrelid = to_regclass('{schema}.entry') AND attname = 'merit') THEN
+        ALTER TABLE {schema}.entry ADD COLUMN merit text NOT NULL DEFAULT '';
+        -- Version 2 had a column for the one word that there was.
+        IF EXISTS (SELECT FROM pg_catalog.pg_attribute
+            WHERE attrelid = to_regclass('{schema}.entry') AND attname = 'unwell') THEN
+            UPDATE {schema}.entry SET merit = 'unwell' WHERE unwell;
+        END IF;
+    END IF;
+END
+$$;
 
 -- The highest token that a fence has seen, and the store that it came from.
 CREATE TABLE IF NOT EXISTS {schema}.mark (
@@ -95,9 +112,10 @@ CREATE OR REPLACE VIEW {schema}.office_1 AS
         CASE WHEN NOT over THEN ended_id END AS ended_id
     FROM (SELECT *, coalesce(tombstone_until <= clock_timestamp(), false) AS over FROM {schema}.election) e;
 
--- Those in line whose sessions live.
+-- Those in line whose sessions live. By name: columns that come later stand at the end.
 CREATE OR REPLACE VIEW {schema}.living_1 AS
-    SELECT e.*, s.ttl_us, s.expires_at
+    SELECT e.election, e.token, e.session, e.incarnation, e.name, e.value, e.ready, e.changed, s.ttl_us, s.expires_at,
+        'unwell' = ANY (string_to_array(e.merit, ' ')) AS unwell, e.merit
     FROM {schema}.entry e JOIN {schema}.session s ON s.id = e.session
     WHERE s.expires_at > clock_timestamp();
 
@@ -220,6 +238,14 @@ BEGIN
             office bytea, office_version bigint, cursor bigint, head_changed boolean, quiet boolean
         );
     END IF;
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.typrelid = a.attrelid
+        WHERE t.oid = to_regtype('{schema}.standing') AND a.attname = 'ahead_unwell') THEN
+        ALTER TYPE {schema}.standing ADD ATTRIBUTE ahead_unwell boolean;
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.typrelid = a.attrelid
+        WHERE t.oid = to_regtype('{schema}.standing') AND a.attname = 'ahead_merit') THEN
+        ALTER TYPE {schema}.standing ADD ATTRIBUTE ahead_merit text;
+    END IF;
 END
 $$;
 
@@ -234,7 +260,7 @@ BEGIN
         ahead.token, ahead.incarnation, ahead.name, ahead.value, ahead.ready, ahead.changed,
         CASE WHEN ahead.ttl_us IS NULL OR ahead.left_us > ahead.ttl_us THEN -1 ELSE ahead.left_us END,
         x.office, coalesce(x.version, 0), coalesce(x.counter, 0), false,
-        store.quiet_until > clock_timestamp()
+        store.quiet_until > clock_timestamp(), 'unwell' = ANY (string_to_array(ahead.merit, ' ')), ahead.merit
     FROM {schema}.store
     LEFT JOIN {schema}.session own ON own.id = s AND own.expires_at > clock_timestamp()
     LEFT JOIN {schema}.entry mine ON mine.election = e AND mine.token = t AND mine.session = s
@@ -277,7 +303,7 @@ END
 $$;
 
 -- Number and visibility are one step: both under the election's lock.
-CREATE OR REPLACE FUNCTION {schema}.enlist_1(s bytea, e bytea, i bytea, n bytea, v bytea)
+CREATE OR REPLACE FUNCTION {schema}.enlist_3(s bytea, e bytea, i bytea, n bytea, v bytea, m text)
 RETURNS {schema}.standing
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -288,8 +314,8 @@ BEGIN
     PERFORM {schema}.begin_step_1();
     drawn := {schema}.draw_1(e);
     IF EXISTS (SELECT FROM {schema}.session WHERE id = s AND expires_at > clock_timestamp()) THEN
-        INSERT INTO {schema}.entry (election, token, session, incarnation, name, value, changed)
-            VALUES (e, drawn, s, i, n, v, drawn) ON CONFLICT (session, election) DO NOTHING;
+        INSERT INTO {schema}.entry (election, token, session, incarnation, name, value, merit, changed)
+            VALUES (e, drawn, s, i, n, v, m, drawn) ON CONFLICT (session, election) DO NOTHING;
     END IF;
     SELECT x.token, x.incarnation INTO mine FROM {schema}.entry x WHERE x.session = s AND x.election = e;
     PERFORM {schema}.remove_dead_ahead_1(e, mine.token);
@@ -300,6 +326,24 @@ BEGIN
     PERFORM {schema}.check_quiet_1(seen.place = 'leading' AND seen.quiet);
     seen.head_changed := seen.place = 'leading';
     RETURN seen;
+END
+$$;
+
+-- For libraries of versions 2, whose candidates say no more of themselves than that they are unwell,
+-- and 1, where they say nothing.
+CREATE OR REPLACE FUNCTION {schema}.enlist_2(s bytea, e bytea, i bytea, n bytea, v bytea, u boolean)
+RETURNS {schema}.standing
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN {schema}.enlist_3(s, e, i, n, v, CASE WHEN u THEN 'unwell' ELSE '' END);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION {schema}.enlist_1(s bytea, e bytea, i bytea, n bytea, v bytea)
+RETURNS {schema}.standing
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN {schema}.enlist_3(s, e, i, n, v, '');
 END
 $$;
 
@@ -356,17 +400,33 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION {schema}.publish_1(s bytea, e bytea, t bigint, was bigint, v bytea, r bigint)
-RETURNS bigint LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION {schema}.publish_3(
+    s bytea, e bytea, t bigint, was bigint, v bytea, r bigint, m text
+) RETURNS bigint LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     drawn bigint;
 BEGIN
     PERFORM {schema}.begin_step_1();
     drawn := {schema}.draw_1(e);
-    UPDATE {schema}.entry x SET value = v, ready = r, changed = drawn
+    UPDATE {schema}.entry x SET value = v, ready = r, merit = m, changed = drawn
         WHERE x.election = e AND x.token = t AND x.session = s AND x.changed = was
             AND EXISTS (SELECT FROM {schema}.session WHERE id = s AND expires_at > clock_timestamp());
     RETURN CASE WHEN FOUND THEN drawn END;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION {schema}.publish_2(
+    s bytea, e bytea, t bigint, was bigint, v bytea, r bigint, u boolean
+) RETURNS bigint LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN {schema}.publish_3(s, e, t, was, v, r, CASE WHEN u THEN 'unwell' ELSE '' END);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION {schema}.publish_1(s bytea, e bytea, t bigint, was bigint, v bytea, r bigint)
+RETURNS bigint LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN {schema}.publish_3(s, e, t, was, v, r, '');
 END
 $$;
 
@@ -425,21 +485,44 @@ END
 $$;
 
 -- Always one row at least, for the office record.
-CREATE OR REPLACE FUNCTION {schema}.line_1(e bytea, at_most bigint) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION {schema}.line_3(e bytea, at_most bigint) RETURNS TABLE (
     token bigint, incarnation bytea, name bytea, value bytea, ready bigint, changed bigint,
-    office bytea, office_version bigint, cursor bigint
+    office bytea, office_version bigint, cursor bigint, merit text
 ) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
         SELECT x.token, x.incarnation, x.name, x.value, x.ready, x.changed,
-            o.office, coalesce(o.version, 0), coalesce(o.counter, 0)
+            o.office, coalesce(o.version, 0), coalesce(o.counter, 0), x.merit
         FROM {schema}.store
         LEFT JOIN {schema}.office_1 o ON o.name = e
         LEFT JOIN LATERAL (
             SELECT * FROM {schema}.living_1 l WHERE l.election = e ORDER BY l.token LIMIT at_most
         ) x ON true
         ORDER BY x.token;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION {schema}.line_2(e bytea, at_most bigint) RETURNS TABLE (
+    token bigint, incarnation bytea, name bytea, value bytea, ready bigint, changed bigint,
+    office bytea, office_version bigint, cursor bigint, unwell boolean
+) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY SELECT x.token, x.incarnation, x.name, x.value, x.ready, x.changed,
+        x.office, x.office_version, x.cursor, 'unwell' = ANY (string_to_array(x.merit, ' '))
+        FROM {schema}.line_3(e, at_most) x;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION {schema}.line_1(e bytea, at_most bigint) RETURNS TABLE (
+    token bigint, incarnation bytea, name bytea, value bytea, ready bigint, changed bigint,
+    office bytea, office_version bigint, cursor bigint
+) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY SELECT x.token, x.incarnation, x.name, x.value, x.ready, x.changed,
+        x.office, x.office_version, x.cursor FROM {schema}.line_3(e, at_most) x;
 END
 $$;
 
@@ -664,7 +747,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
 $$;
 
 INSERT INTO {schema}.store (id, version, oldest_library, history, leapt_to) VALUES (
-    'postgres-' || replace(gen_random_uuid()::text, '-', ''), 1, 1, {schema}.history_1(),
+    'postgres-' || replace(gen_random_uuid()::text, '-', ''), 3, 1, {schema}.history_1(),
     (SELECT last_value FROM {schema}.number)
 ) ON CONFLICT (one) DO UPDATE SET version = greatest(store.version, excluded.version);
 

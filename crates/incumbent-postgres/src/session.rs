@@ -5,10 +5,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use incumbent_store::{
-    Cas, Cursor, Effect, ElectionName, EntryId, Fut, Held, Liveness, NewEntry, Nonce, Place, Renewal, Session,
-    Standing, StillBehind, StoreError, StoreId, Version, Wake, Watched, check_candidate_name, check_value,
+    Cas, Cursor, Effect, ElectionName, EntryId, Fut, Held, Liveness, NewEntry, Nonce, Place, Publication, Renewal,
+    Session, Standing, StillBehind, StoreError, StoreId, Version, Wake, Watched, check_candidate_name, check_value,
 };
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -68,10 +67,17 @@ impl PostgresSession {
     async fn enlist(&self, election: &ElectionName, entry: &NewEntry) -> Result<Standing, StoreError> {
         check_candidate_name(&entry.name)?;
         check_value(&entry.value)?;
-        let incarnation = entry.incarnation.to_bits().to_be_bytes();
+        let (incarnation, merit) = (entry.incarnation.to_bits().to_be_bytes(), entry.merit.to_string());
         let sql = self.store.schema.call(
-            "enlist_1",
-            &[&&self.id[..], &bytes(election), &&incarnation[..], &entry.name.as_bytes(), &&entry.value[..]],
+            "enlist_3",
+            &[
+                &&self.id[..],
+                &bytes(election),
+                &&incarnation[..],
+                &entry.name.as_bytes(),
+                &&entry.value[..],
+                &merit.as_str(),
+            ],
         );
         self.stands(election, &self.store.write("enlisting", sql).await?)
     }
@@ -97,24 +103,19 @@ impl PostgresSession {
         Ok(standing)
     }
 
-    async fn publish(
-        &self,
-        held: &Held,
-        was: Version,
-        value: &Bytes,
-        ready: Option<Nonce>,
-    ) -> Result<Option<Version>, StoreError> {
-        check_value(value)?;
-        let token = number(held.token);
+    async fn publish(&self, held: &Held, was: Version, said: &Publication) -> Result<Option<Version>, StoreError> {
+        check_value(&said.value)?;
+        let (token, merit) = (number(held.token), said.merit.to_string());
         let sql = self.store.schema.call(
-            "publish_1",
+            "publish_3",
             &[
                 &&self.id[..],
                 &bytes(&held.election),
                 &token,
                 &was.0.cast_signed(),
-                &&value[..],
-                &ready.map(|Nonce(bits)| bits.cast_signed()),
+                &&said.value[..],
+                &said.ready.map(|Nonce(bits)| bits.cast_signed()),
+                &merit.as_str(),
             ],
         );
         let rows = self.store.write_and_tell("publishing", sql, &held.election, "e", Some(token)).await?;
@@ -173,14 +174,8 @@ impl Session for PostgresSession {
         Box::pin(wait(self.store.clone(), election, Wanted::by_entry(watched), from, Some(renewals)))
     }
 
-    fn publish<'a>(
-        &'a self,
-        held: &'a Held,
-        was: Version,
-        value: &'a Bytes,
-        ready: Option<Nonce>,
-    ) -> Fut<'a, Option<Version>> {
-        Box::pin(self.publish(held, was, value, ready))
+    fn publish<'a>(&'a self, held: &'a Held, was: Version, said: &'a Publication) -> Fut<'a, Option<Version>> {
+        Box::pin(self.publish(held, was, said))
     }
 
     fn withdraw<'a>(&'a self, held: &'a Held, heir: Option<&'a EntryId>) -> Fut<'a, Cas> {

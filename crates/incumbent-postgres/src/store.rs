@@ -196,7 +196,7 @@ impl Inner {
     async fn line(&self, election: &ElectionName, limit: usize) -> Result<Line, StoreError> {
         // One more tells whether there are more.
         let at_most = i64::try_from(limit.saturating_add(1)).unwrap_or(i64::MAX);
-        let sql = self.schema.call("line_1", &[&bytes(election), &at_most]);
+        let sql = self.schema.call("line_3", &[&bytes(election), &at_most]);
         answer::line(&self.read("reading the line", sql).await?, limit)
     }
 

@@ -1,8 +1,8 @@
 //! How an entry is written: version, session and incarnation, which scripts put there; the name of
-//! the candidate, with its length before it; and what the candidate says, which is its readiness
-//! and its value.
+//! the candidate, with its length before it; and what the candidate says, which is the words that
+//! it has for those who choose a leader, its readiness and its value.
 
-use incumbent_store::{Entry, EntryId, Nonce, Version};
+use incumbent_store::{Entry, EntryId, Merit, NewEntry, Nonce, Publication, Version};
 
 use crate::keys::{self, DIGITS, INCARNATION_BYTES, SESSION_BYTES};
 
@@ -11,14 +11,33 @@ const READY_BYTES: usize = 16;
 const NOT_READY: &str = "----------------";
 
 /// A name with its length before it.
-pub(crate) fn encode_name(name: &str) -> Vec<u8> {
+fn encode_name(name: &str) -> Vec<u8> {
     format!("{:04x}{name}", name.len()).into_bytes()
 }
 
 /// What a candidate says.
-pub(crate) fn encode_said(ready: Option<Nonce>, value: &[u8]) -> Vec<u8> {
-    let ready = ready.map_or_else(|| NOT_READY.to_owned(), |ready| format!("{:016x}", ready.0));
-    [ready.as_bytes(), value].concat()
+pub(crate) fn encode_said(said: &Publication) -> Vec<u8> {
+    // A space after each word. None of them begins as a readiness does.
+    let merit = if said.merit.is_blank() { String::new() } else { format!("{} ", said.merit) };
+    let ready = said.ready.map_or_else(|| NOT_READY.to_owned(), |ready| format!("{:016x}", ready.0));
+    [merit.as_bytes(), ready.as_bytes(), &said.value].concat()
+}
+
+/// What one says that enters the line: its name, too.
+pub(crate) fn encode_new(entry: &NewEntry) -> Vec<u8> {
+    let said = Publication::new(entry.value.clone()).merit(entry.merit);
+    [encode_name(&entry.name), encode_said(&said)].concat()
+}
+
+/// The words that a candidate has for those who choose a leader, and what comes after them.
+fn split_words(said: &[u8]) -> Option<(Merit, &[u8])> {
+    let mut rest = said;
+    while rest.first().is_some_and(|first| !matches!(first, b'0'..=b'9' | b'a'..=b'f' | b'-')) {
+        let end = rest.iter().position(|byte| *byte == b' ')?;
+        rest = &rest[end + 1..];
+    }
+    let words = std::str::from_utf8(&said[..said.len() - rest.len()]).ok()?;
+    Some((Merit::from_words(words)?, rest))
 }
 
 /// The entry with this token, as others see it. `None`: it is damaged.
@@ -35,7 +54,9 @@ pub(crate) fn parse(token: &[u8], kept: &[u8]) -> Option<Entry> {
     let incarnation = take(INCARNATION_BYTES)?.parse().ok()?;
     let name_bytes = usize::from_str_radix(take(4)?, 16).ok()?;
     let name = take(name_bytes)?;
-    let ready = match take(READY_BYTES)? {
+    let (merit, said) = split_words(rest)?;
+    let (ready, value) = said.split_at_checked(READY_BYTES)?;
+    let ready = match std::str::from_utf8(ready).ok()? {
         NOT_READY => None,
         nonce => Some(Nonce(u64::from_str_radix(nonce, 16).ok()?)),
     };
@@ -43,8 +64,8 @@ pub(crate) fn parse(token: &[u8], kept: &[u8]) -> Option<Entry> {
     entry.version = Version(version);
     entry.incarnation = Some(incarnation);
     entry.name = Some(name.into());
-    entry.ready = ready;
-    entry.value = rest.to_vec().into();
+    (entry.ready, entry.merit) = (ready, merit);
+    entry.value = value.to_vec().into();
     Some(entry)
 }
 
@@ -58,14 +79,17 @@ mod tests {
     fn an_entry_comes_back_with_the_longest_name_and_any_value() {
         let (session, incarnation) = (format!("{}{}", keys::digits(5), keys::ttl_digits(9)), Incarnation::from_bits(7));
         let owner = format!("{}{session}{incarnation}", keys::digits(9));
-        for (name, ready, value) in [
-            ("n", None, &b""[..]),
-            (&"%".repeat(MAX_NAME_BYTES), Some(Nonce(u64::MAX)), b"\0\xff"),
-            ("später", Some(Nonce(0)), NOT_READY.as_bytes()),
+        for (name, merit, ready, value) in [
+            ("n", Merit::default(), None, &b""[..]),
+            (&"%".repeat(MAX_NAME_BYTES), Merit::new(true, i32::MIN), Some(Nonce(u64::MAX)), b"\0\xff"),
+            ("später", Merit::new(false, 7), Some(Nonce(0)), NOT_READY.as_bytes()),
+            ("n", Merit::new(true, 0), None, b"unwell "),
         ] {
-            let kept = [owner.as_bytes(), &encode_name(name), &encode_said(ready, value)].concat();
+            let said = Publication::new(value).ready(ready).merit(merit);
+            let kept = [owner.as_bytes(), &encode_name(name), &encode_said(&said)].concat();
             let entry = parse(keys::digits(8).as_bytes(), &kept).unwrap();
             assert_eq!((entry.name.as_deref(), entry.ready, &entry.value[..]), (Some(name), ready, value));
+            assert_eq!(entry.merit, merit);
             assert_eq!((entry.token.get(), entry.version.0, entry.incarnation), (8, 9, Some(incarnation)));
             for bytes in 0..kept.len() - value.len() {
                 assert_eq!(parse(keys::digits(8).as_bytes(), &kept[..bytes]), None, "cut after {bytes} bytes");

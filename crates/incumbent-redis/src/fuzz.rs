@@ -1,9 +1,9 @@
 //! Feeds the readers of entries and places what anybody with `redis-cli` may have put there.
 
-use incumbent_store::{Incarnation, Nonce};
+use incumbent_store::{Incarnation, Merit, NewEntry, Nonce, Publication};
 use incumbent_testkit::fuzz::{Rng, fuzz};
 
-use crate::entry::{encode_name, encode_said, parse};
+use crate::entry::{encode_new, encode_said, parse};
 use crate::keys::{digits, parse_place, ttl_digits};
 
 fn session(rng: &mut Rng) -> String {
@@ -17,7 +17,12 @@ fn fuzz_an_entry_is_read_whole_or_not_at_all() {
         let incarnation = Incarnation::from_bits(rng.next_u64().into());
         let owner = format!("{}{}{incarnation}", digits(rng.below(1 << 53)), session(rng));
         let ready = (rng.below(2) == 0).then(|| Nonce(rng.next_u64()));
-        [owner.as_bytes(), &encode_name("node-1"), &encode_said(ready, b"value")].concat()
+        let new =
+            NewEntry::new(incarnation, "node-1", "value").merit(Merit::new(rng.below(2) == 0, rng.below(3) as i32 - 1));
+        let said = Publication::new("value").ready(ready);
+        let kept =
+            if rng.below(2) == 0 { encode_new(&new) } else { [&b"0006node-1"[..], &encode_said(&said)].concat() };
+        [owner.as_bytes(), &kept].concat()
     };
     fuzz(good, |kept| {
         let entry = parse(token.as_bytes(), kept);

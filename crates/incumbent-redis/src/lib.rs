@@ -14,7 +14,7 @@
 //! | `{incumbent}:m` | hash | `format`, `id` (the store's identity), `change` (the counter), `lineage` (of the server's history), `clock` and `wall` (the store's clock, and the server's when it was last set), `longest` (the longest TTL that was granted), `shortest` (no open session has a shorter one), `taken_over` (when this history began), `hold` (until when nobody new takes office), and `waited` (with `?wait=`, so that every step writes something) |
 //! | `{incumbent}:s` | sorted set | sessions, by when they expire. A session is called after a change and its TTL. And `R session` for one that has not been heard of since another history began |
 //! | `{incumbent}:l` | sorted set, all scores 0 | the lines: `election \0 token` |
-//! | `{incumbent}:e` | hash | `election \0 token`: version, session, incarnation, name, readiness and value |
+//! | `{incumbent}:e` | hash | `election \0 token`: version, session, incarnation, name, fitness, readiness and value |
 //! | `{incumbent}:p` | sorted set, all scores 0 | what a session holds: `session \0 election \0 token incarnation`; and `T ttl session`, for the shortest and the longest TTL |
 //! | `{incumbent}:o` | hash | the office records: version, end of the tombstone, record with the tombstone and without |
 //! | `{incumbent}:z` | sorted set | tombstones, by when they go |

@@ -5,16 +5,15 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bytes::Bytes;
 use incumbent_store::{
-    BootClock, Cas, Clock, Cursor, ElectionName, EntryId, Fut, Held, Liveness, NewEntry, Nonce, Place, Renewal,
+    BootClock, Cas, Clock, Cursor, ElectionName, EntryId, Fut, Held, Liveness, NewEntry, Place, Publication, Renewal,
     Session, Standing, StoreError, StoreId, Timestamp, Token, Version, Wake, Watched, check_candidate_name,
     check_value, lock,
 };
 
 use crate::answer::{Answer, strange};
 use crate::connection::Caller;
-use crate::entry::{encode_name, encode_said};
+use crate::entry::{encode_new, encode_said};
 use crate::keys;
 use crate::step::{self, Step};
 use crate::store::Inner;
@@ -119,7 +118,7 @@ impl RedisSession {
         check_candidate_name(&entry.name)?;
         check_value(&entry.value)?;
         let incarnation = entry.incarnation.to_string();
-        let said = [encode_name(&entry.name), encode_said(None, &entry.value)].concat();
+        let said = encode_new(entry);
         let args = [election.as_str().as_bytes(), incarnation.as_bytes(), &said];
         let mut answer = self.living_step(&step::ENLIST, &args).await?;
         if answer.word == "already" {
@@ -133,15 +132,9 @@ impl RedisSession {
         read_standing(self.living_step(&step::STANDING, &args).await?, &held.election)
     }
 
-    async fn publish(
-        &self,
-        held: &Held,
-        was: Version,
-        value: &Bytes,
-        ready: Option<Nonce>,
-    ) -> Result<Option<Version>, StoreError> {
-        check_value(value)?;
-        let (was, said) = (keys::digits(was.0), encode_said(ready, value));
+    async fn publish(&self, held: &Held, was: Version, said: &Publication) -> Result<Option<Version>, StoreError> {
+        check_value(&said.value)?;
+        let (was, said) = (keys::digits(was.0), encode_said(said));
         let args = [held.election.as_str().as_bytes(), held.entry.as_str().as_bytes(), was.as_bytes(), &said];
         match self.step(&step::PUBLISH, &args).await? {
             Some(mut answer) if answer.word == "ok" => Ok(Some(Version(answer.number()?))),
@@ -221,14 +214,8 @@ impl Session for RedisSession {
         self.inner.watch_entry(watched, from, self.store.clone())
     }
 
-    fn publish<'a>(
-        &'a self,
-        held: &'a Held,
-        was: Version,
-        value: &'a Bytes,
-        ready: Option<Nonce>,
-    ) -> Fut<'a, Option<Version>> {
-        Box::pin(self.publish(held, was, value, ready))
+    fn publish<'a>(&'a self, held: &'a Held, was: Version, said: &'a Publication) -> Fut<'a, Option<Version>> {
+        Box::pin(self.publish(held, was, said))
     }
 
     fn withdraw<'a>(&'a self, held: &'a Held, heir: Option<&'a EntryId>) -> Fut<'a, Cas> {

@@ -81,9 +81,15 @@ impl Watcher {
         interests: Vec<Interest>,
         has_changed: impl Future<Output = Result<bool, StoreError>>,
     ) -> Result<(), StoreError> {
-        let (mut waiter, told) = Waiter::register(&self, interests);
+        let (mut waiter, mut told) = Waiter::register(&self, interests);
         waiter.subscribe().await?;
-        if has_changed.await? {
+        // Steps have another connection, which may hang for longer than this one.
+        let changed = tokio::select! {
+            biased;
+            told = &mut told => return told.unwrap_or_else(|_| Err(lost())),
+            changed = has_changed => changed?,
+        };
+        if changed {
             return Ok(());
         }
         told.await.unwrap_or_else(|_| Err(lost()))

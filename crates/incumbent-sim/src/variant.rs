@@ -53,6 +53,8 @@ known_flaws! {
         /// A connection is lost and made again, to a server that counts a shorter TTL, and nobody
         /// notices.
         ReconnectUnnoticed,
+        /// A renewal says from memory that the one ahead is there, when it is gone.
+        AheadRemembered,
         /// The clock stops while the host is suspended.
         ClockStopsInSuspend,
         /// The clock is the wall clock, which people and daemons set back.

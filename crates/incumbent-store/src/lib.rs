@@ -18,6 +18,7 @@ pub mod fence;
 mod local_fs;
 mod lock;
 pub mod memory;
+mod process;
 mod promises;
 mod random;
 pub mod record;
@@ -32,12 +33,14 @@ pub use duration::parse_duration;
 pub use error::{Effect, StoreError, with_causes};
 pub use incumbent_core::{
     Cas, Cursor, Deposed, ElectionName, Ended, Entry, EntryId, Fault, ForgottenBy, Frozen, Handover, Head, Heir, Held,
-    Incarnation, LONGEST, Line, Liveness, MAX_NAME_BYTES, MAX_REASON_BYTES, MAX_VALUE_BYTES, NameError, NewEntry,
-    Nonce, Observed, Office, Order, Origin, Paused, Place, Proof, Refusal, Renewal, Seen, Standing, StillBehind,
-    StoreId, TermEnd, TermRecord, Terms, Timestamp, Token, Version, Watched, binary, check_candidate_name, check_value,
+    HeldBack, Incarnation, LONGEST, Line, Liveness, MAX_NAME_BYTES, MAX_REASON_BYTES, MAX_VALUE_BYTES, Merit,
+    NameError, NewEntry, Nonce, Observed, Office, Order, Origin, Paused, Place, Proof, Publication, Recovery, Refusal,
+    Renewal, Seen, Standing, StillBehind, StoreId, TermEnd, TermRecord, Terms, Timestamp, Token, Version, Watched,
+    binary, check_candidate_name, check_value,
 };
 pub use local_fs::not_local;
 pub use lock::lock;
+pub use process::{Namespaces, Process};
 pub use promises::{LineKind, Promises, TokenStrength};
 pub use random::{random, random_id, random_words};
 pub use seam::{Fut, Session, Shortened, Store, Wake};

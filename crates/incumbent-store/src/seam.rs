@@ -7,10 +7,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use incumbent_core::{
-    Cas, Cursor, ElectionName, Entry, EntryId, Held, Line, Liveness, NewEntry, Nonce, Office, Renewal, Seen, Standing,
-    StoreId, Version, Watched,
+    Cas, Cursor, ElectionName, Entry, EntryId, Held, Line, Liveness, NewEntry, Office, Publication, Renewal, Seen,
+    Standing, StoreId, Token, Version, Watched,
 };
 
 use crate::{Promises, StoreError};
@@ -76,6 +75,16 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Removes exactly the entry that was seen: same id, same token, same version. [`Cas::Done`] if
     /// it was gone already, [`Cas::Refused`] if it has changed since.
     fn evict<'a>(&'a self, election: &'a ElectionName, seen: &'a Entry) -> Fut<'a, Cas>;
+
+    /// An operator's act, for a store that is older than it was: no token up to `floor` is given in
+    /// this election from now on. Tokens that are higher already stay so. A store whose tokens are
+    /// not its own to choose, or whose author has not taught it, says
+    /// [`StoreError::Unsupported`].
+    fn raise_tokens<'a>(&'a self, election: &'a ElectionName, floor: Token) -> Fut<'a, ()> {
+        let _ = (election, floor);
+        let what = "the tokens of this store cannot be raised from outside".to_owned();
+        Box::pin(std::future::ready(Err(StoreError::Unsupported { what })))
+    }
 }
 
 /// A store that is shared is a store.
@@ -110,6 +119,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn evict<'a>(&'a self, election: &'a ElectionName, seen: &'a Entry) -> Fut<'a, Cas> {
         (**self).evict(election, seen)
+    }
+
+    fn raise_tokens<'a>(&'a self, election: &'a ElectionName, floor: Token) -> Fut<'a, ()> {
+        (**self).raise_tokens(election, floor)
     }
 }
 
@@ -155,18 +168,12 @@ pub trait Session: Debug + Send + Sync + 'static {
     /// The future keeps no session alive.
     fn watch(&self, watched: &Watched, from: Cursor) -> Wake;
 
-    /// Replaces the value of our entry, and its readiness for a handover, if what it says still has
-    /// the version `was`: see [`Standing::published`]. One that arrives late puts nothing old back.
+    /// Replaces what our entry says, if that still has the version `was`: see
+    /// [`Standing::published`]. One that arrives late puts nothing old back.
     ///
     /// Answers the version that is there now; `None`: refused, since the entry is no longer ours or
     /// says something else by now. Nothing was changed.
-    fn publish<'a>(
-        &'a self,
-        held: &'a Held,
-        was: Version,
-        value: &'a Bytes,
-        ready: Option<Nonce>,
-    ) -> Fut<'a, Option<Version>>;
+    fn publish<'a>(&'a self, held: &'a Held, was: Version, said: &'a Publication) -> Fut<'a, Option<Version>>;
 
     /// Removes our entry. [`Cas::Done`]: it is certainly gone, or was before. With an heir: only
     /// while the heir's entry is there, in the same step; else [`Cas::Refused`], and nothing is

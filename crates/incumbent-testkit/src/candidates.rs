@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use incumbent::{Candidacy, Leadership};
-use incumbent_store::{Held, Incarnation, NewEntry, Nonce, Place, Session, Standing, StoreError, Version};
+use incumbent_store::{Held, Incarnation, NewEntry, Nonce, Place, Publication, Session, Standing, StoreError, Version};
 
 use crate::patience::within;
 
@@ -38,5 +38,5 @@ pub async fn publish(
     ready: Option<Nonce>,
 ) -> Result<Option<Version>, StoreError> {
     let was = session.standing(held, None).await?.published;
-    session.publish(held, was, &value.into(), ready).await
+    session.publish(held, was, &Publication::new(value).ready(ready)).await
 }

@@ -11,11 +11,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use bytes::Bytes;
 use incumbent_core::Rng;
 use incumbent_store::{
-    Cas, Cursor, ElectionName, Entry, EntryId, Fut, Held, Line, Liveness, NewEntry, Nonce, Office, Promises, Renewal,
-    Seen, Session, Shortened, Standing, Store, StoreError, StoreId, Version, Wake, Watched, lock,
+    Cas, Cursor, ElectionName, Entry, EntryId, Fut, Held, Line, Liveness, NewEntry, Office, Promises, Publication,
+    Renewal, Seen, Session, Shortened, Standing, Store, StoreError, StoreId, Version, Wake, Watched, lock,
 };
 use tokio::sync::watch;
 
@@ -378,14 +377,8 @@ impl Session for FaultSession {
         self.faults.pass_watch(|| self.inner.watch(watched, from))
     }
 
-    fn publish<'a>(
-        &'a self,
-        held: &'a Held,
-        was: Version,
-        value: &'a Bytes,
-        ready: Option<Nonce>,
-    ) -> Fut<'a, Option<Version>> {
-        self.faults.pass(Call::Publish, move || self.inner.publish(held, was, value, ready))
+    fn publish<'a>(&'a self, held: &'a Held, was: Version, said: &'a Publication) -> Fut<'a, Option<Version>> {
+        self.faults.pass(Call::Publish, move || self.inner.publish(held, was, said))
     }
 
     fn withdraw<'a>(&'a self, held: &'a Held, heir: Option<&'a EntryId>) -> Fut<'a, Cas> {

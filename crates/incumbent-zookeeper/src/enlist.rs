@@ -93,7 +93,8 @@ impl ZooKeeperSession {
         with_place: bool,
     ) -> Result<Option<Standing>, StoreError> {
         let Reader { client, inner, election, path } = reader;
-        let record = CandidateRecord { incarnation: entry.incarnation, name: entry.name.clone(), ready: None };
+        let NewEntry { incarnation, name, merit, .. } = entry;
+        let record = CandidateRecord { incarnation: *incarnation, name: name.clone(), ready: None, merit: *merit };
         let data = frame(&record, &entry.value);
         let beside = if reader.dialect().is_foreign() { data.as_slice().into() } else { [].into() };
         let pending = self.core.entries.begin(election, entry.incarnation, entry.name.clone(), beside);

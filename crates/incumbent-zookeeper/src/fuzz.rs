@@ -1,5 +1,6 @@
 //! Feeds the readers of nodes what other libraries, and people with a shell, may have put there.
 
+use incumbent_store::Merit;
 use incumbent_store::record::CandidateRecord;
 use incumbent_testkit::fuzz::{Rng, fuzz};
 
@@ -11,8 +12,12 @@ const DIALECTS: [&str; 5] = ["ours", "curator-latch", "curator-selector", "kazoo
 #[test]
 fn fuzz_what_is_read_of_a_node_comes_back() {
     let good = |rng: &mut Rng| {
-        let record =
-            CandidateRecord { incarnation: rng.incarnation(), name: "node-1".into(), ready: Some(rng.nonce()) };
+        let record = CandidateRecord {
+            incarnation: rng.incarnation(),
+            name: "node-1".into(),
+            ready: Some(rng.nonce()),
+            merit: Merit::new(true, 7),
+        };
         frame(&record, b"10.0.0.7:80\n\n")
     };
     fuzz(good, |data| {

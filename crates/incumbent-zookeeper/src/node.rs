@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use incumbent_store::record::CandidateRecord;
-use incumbent_store::{Entry, StoreError, Version};
+use incumbent_store::{Entry, Merit, StoreError, Version};
 use zookeeper_client::Stat;
 
 use crate::paths::{id_of, token_of};
@@ -40,9 +40,11 @@ pub(crate) fn entry(name: &str, (data, stat): &Node, record: Option<&Node>) -> R
     let mut entry = Entry::new(id_of(name, token), token);
     entry.incarnation = record.as_ref().map(|record| record.incarnation);
     entry.ready = record.as_ref().and_then(|record| record.ready);
+    entry.merit = record.as_ref().map_or_else(Merit::default, |record| record.merit);
     entry.name = record.map_or_else(said, |record| Some(record.name));
     entry.value = value;
     entry.version = Version(version.unsigned_abs());
+    entry.stays = !is_ephemeral(stat);
     Ok(entry)
 }
 
@@ -52,11 +54,15 @@ pub(crate) fn is_about(record: &Stat, entry: &Stat) -> bool {
     record.ephemeral_owner == entry.ephemeral_owner && record.czxid >= entry.czxid
 }
 
+/// The other kinds of nodes use the same field: zero for a plain one, the smallest number for a
+/// container.
+fn is_ephemeral(stat: &Stat) -> bool {
+    stat.ephemeral_owner != 0 && stat.ephemeral_owner != i64::MIN
+}
+
 /// An entry that is not ephemeral would block the line for ever: nobody's death removes it.
 pub(crate) fn check_ephemeral(path: &str, name: &str, stat: &Stat) -> Result<(), StoreError> {
-    // The other kinds of nodes use the same field: zero for a plain one, the smallest number for a
-    // container.
-    if stat.ephemeral_owner == 0 || stat.ephemeral_owner == i64::MIN {
+    if !is_ephemeral(stat) {
         let what = format!(
             "{path}/{name} stands in line but is not ephemeral: nobody's death removes it; delete it, or depose it"
         );
@@ -72,7 +78,8 @@ mod tests {
     use super::*;
 
     fn record() -> CandidateRecord {
-        CandidateRecord { incarnation: Incarnation::from_bits(7), name: "node\n1".into(), ready: Some(Nonce(3)) }
+        let (incarnation, name) = (Incarnation::from_bits(7), "node\n1".into());
+        CandidateRecord { incarnation, name, ready: Some(Nonce(3)), merit: Merit::new(true, 0) }
     }
 
     #[test]

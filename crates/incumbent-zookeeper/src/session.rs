@@ -7,10 +7,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use incumbent_store::record::CandidateRecord;
 use incumbent_store::{
-    Cas, Cursor, Effect, ElectionName, EntryId, Fut, Held, Incarnation, Liveness, NewEntry, Nonce, Place, Proof,
+    Cas, Cursor, Effect, ElectionName, EntryId, Fut, Held, Incarnation, Liveness, NewEntry, Place, Proof, Publication,
     Renewal, Session, Shortened, Standing, StoreError, StoreId, Token, Version, Wake, Watched, check_value, random_id,
 };
 use tokio::sync::Notify;
@@ -423,22 +422,21 @@ impl ZooKeeperSession {
     /// What is sent on a connection arrives in this order or not at all, and nobody else publishes
     /// for our entry. So it is enough that no two publications are sent as the successor of the
     /// same one.
-    async fn publish(
-        &self,
-        held: &Held,
-        was: Version,
-        value: &Bytes,
-        ready: Option<Nonce>,
-    ) -> Result<Option<Version>, StoreError> {
-        check_value(value)?;
+    async fn publish(&self, held: &Held, was: Version, said: &Publication) -> Result<Option<Version>, StoreError> {
+        check_value(&said.value)?;
         let client = self.core.client()?;
         let Some(own_entry) = self.core.entries.publish(held, was) else { return Ok(None) };
         let EntryState::Known(name, token) = &own_entry.state else { return Ok(None) };
         let published = Some(Version(own_entry.publications));
         let reader = Reader::new(&self.core.inner, &client, &held.election)?;
         let path = reader.path_of(name);
-        let data =
-            frame(&CandidateRecord { incarnation: own_entry.incarnation, name: own_entry.name.clone(), ready }, value);
+        let record = CandidateRecord {
+            incarnation: own_entry.incarnation,
+            name: own_entry.name.clone(),
+            ready: said.ready,
+            merit: said.merit,
+        };
+        let data = frame(&record, &said.value);
         if !reader.dialect().is_foreign() {
             return match client.set_data(&path, &data, None).await {
                 Ok(stat) => {
@@ -564,14 +562,8 @@ impl Session for ZooKeeperSession {
         watcher::watch_entry(self.core.inner.clone(), self.core.connection.clone(), watched.clone(), from)
     }
 
-    fn publish<'a>(
-        &'a self,
-        held: &'a Held,
-        was: Version,
-        value: &'a Bytes,
-        ready: Option<Nonce>,
-    ) -> Fut<'a, Option<Version>> {
-        Box::pin(self.core.guarded(Effect::Write, self.publish(held, was, value, ready)))
+    fn publish<'a>(&'a self, held: &'a Held, was: Version, said: &'a Publication) -> Fut<'a, Option<Version>> {
+        Box::pin(self.core.guarded(Effect::Write, self.publish(held, was, said)))
     }
 
     fn withdraw<'a>(&'a self, held: &'a Held, heir: Option<&'a EntryId>) -> Fut<'a, Cas> {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent_core::{
-    Cursor, Deposed, ElectionName, Frozen, Handover, LONGEST, Line, Nonce, Order, Seen, Settings, Terms,
+    Cursor, Deposed, ElectionName, Frozen, Handover, HeldBack, LONGEST, Line, Nonce, Order, Pending, Recovery, Seen,
+    Settings, Terms,
 };
 use incumbent_store::{Fut, Promises, Store, StoreError, StoreId, Wake};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -31,12 +32,16 @@ pub(crate) struct Snapshot {
     /// Those in line, or the members that answer. The first one leads, unless nobody does.
     pub(crate) candidates: Vec<CandidateInfo>,
     pub(crate) vacant: bool,
+    pub(crate) pending: Option<Pending>,
     pub(crate) paused: Option<Order>,
+    pub(crate) first: Option<Arc<str>>,
     pub(crate) tombstone: Option<Nonce>,
     pub(crate) handover: Option<Handover>,
     pub(crate) deposed: Option<Deposed>,
     pub(crate) frozen: Option<Frozen>,
     pub(crate) terms: Terms,
+    pub(crate) held_back: Option<HeldBack>,
+    pub(crate) recovery: Option<Recovery>,
     pub(crate) silence: Option<Silence>,
     /// Among peers: how many of them there are.
     pub(crate) group: Option<GroupStatus>,
@@ -60,16 +65,22 @@ impl From<Line> for Snapshot {
         let leads = line.entries.first().map(|head| head.token);
         let observed = line.entries.first().and_then(|head| head.observed);
         let silence = observed.and_then(|observed| Some(Silence { lasts: observed.silent?, ttl: observed.ttl }));
-        let handover = leads.and_then(|token| line.office.handover_from(token));
+        let handover = leads.and_then(|token| line.office.handover_from(token)).cloned();
+        let pending = line.entries.first().and_then(|head| line.office.pending(head));
+        let (paused, first) = line.office.paused.map(|paused| (paused.order, paused.first)).unzip();
         Snapshot {
             candidates: line.entries.iter().map(CandidateInfo::from).collect(),
-            vacant: leads.is_none(),
-            handover: handover.cloned(),
-            paused: line.office.paused.map(|paused| paused.order),
+            vacant: leads.is_none() || pending.is_some(),
+            pending,
+            handover,
+            paused,
+            first: first.flatten(),
             tombstone: line.office.ended.map(|ended| ended.id),
             deposed: line.office.deposed,
             frozen: line.office.frozen,
             terms: line.office.terms,
+            held_back: line.office.held_back,
+            recovery: line.office.recovery,
             silence,
             group: None,
             seen: Some(seen),

@@ -246,7 +246,13 @@ impl<F: Fencing> Candidacy<F> {
     /// office, after draining; a fit one gets back in line. One that has checks has to be fit by
     /// those, too.
     pub fn set_healthy(&self, healthy: bool) {
-        self.shared.change_health(&self.election.client.port, self.id, |state| state.said_unfit = !healthy);
+        self.set_fitness(if healthy { Fitness::Fit } else { Fitness::Unfit });
+    }
+
+    /// How fit this candidate is to lead, as its program knows: see [`health`](crate::health) for
+    /// what follows. One that has checks is what the worse of the two says.
+    pub fn set_fitness(&self, fitness: Fitness) {
+        self.shared.change_health(&self.election.client.port, self.id, |state| state.said = fitness);
     }
 
     /// Leaves the line for good, and waits until nothing is left in it. A leadership that was taken

@@ -4,16 +4,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use incumbent_core::{LossReason, check_candidate_name, check_value};
+use incumbent_core::{LossReason, Origin, check_candidate_name, check_value};
+use incumbent_store::{LineKind, StoreError};
 
+use crate::backend::{PATIENCE, cut_off};
 use crate::candidacy::{Candidacy, Role};
 use crate::election::{Election, Fenced, Fencing};
 use crate::error::{CandidacyError, LeadershipLost, StandError};
 use crate::fence::Fence;
 use crate::health::HealthChecks;
 use crate::leadership::Leadership;
-use crate::origin::{this_host, this_process};
+use crate::origin::{HasStopped, this_guarded_process, this_host, this_process};
 use crate::port::{Request, SharedCandidacy, Stand};
+use crate::stonith::Stonith;
 use crate::term::Term;
 
 /// One who may stand in an election: a name for people, a value that it advertises, and the fences
@@ -53,9 +56,13 @@ pub struct Candidate<F: Fencing = Fenced> {
     value: Bytes,
     fences: Vec<Arc<dyn Fence>>,
     hold_until_stopped: bool,
+    priority: Option<i32>,
     health: HealthChecks,
     recorded: bool,
     work_outlives_process: bool,
+    guarded: Option<HasStopped>,
+    stonith: Option<Arc<Stonith>>,
+    target: Arc<str>,
 }
 
 impl Candidate<Fenced> {
@@ -77,8 +84,12 @@ impl<F: Fencing> Candidate<F> {
             value,
             fences,
             hold_until_stopped: false,
+            priority: None,
             recorded: false,
             work_outlives_process: false,
+            guarded: None,
+            stonith: None,
+            target: "".into(),
             health,
         }
     }
@@ -104,6 +115,24 @@ impl<F: Fencing> Candidate<F> {
         self
     }
 
+    /// Its priority: at a vacancy the first in line gives its place to the best that is behind it,
+    /// fit before [unwell](crate::health), then by priority; among equals the line decides. It asks
+    /// that one once, for two seconds at most, and takes office itself if that comes to nothing.
+    ///
+    /// A priority counts when the office is vacant, and never while somebody leads: a higher one
+    /// that comes back waits. Taking the office back is a planned handover
+    /// ([`Operator::transfer`](crate::Operator::transfer)). A lower one comes into office only when
+    /// no higher one is in line, or when the higher one was not ready in time. Where terms are on
+    /// record ([`recorded`](Candidate::recorded)) priorities do not count yet.
+    ///
+    /// Every candidate of the election has to have one, 0 for instance: one that has none takes the
+    /// office that comes to it. Where there is no line (a Redlock, a group of peers) such a
+    /// candidate is refused.
+    pub fn priority(mut self, priority: i32) -> Candidate<F> {
+        self.priority = Some(priority);
+        self
+    }
+
     /// Keeps a record of the election's terms: each is opened in the store before its leader is
     /// elected, and closed after its work has stopped and before its place in line goes. So people
     /// see in [`Status::terms`](crate::Status::terms) who led, from when to when, why it ended, and
@@ -125,6 +154,40 @@ impl<F: Fencing> Candidate<F> {
         self
     }
 
+    /// Says in the record of terms that the work does not end with this process, but is ended by a
+    /// guardian then. A later candidate on the same start of this host to which this was told, too,
+    /// asks `has_stopped` of the process that led, once that is certainly gone: by its number, and
+    /// its start in the kernel's ticks since boot. If nothing of its work is left for certain, its
+    /// term is on record as died.
+    pub fn work_is_guarded(mut self, has_stopped: fn(u32, u64) -> bool) -> Candidate<F> {
+        self.guarded = Some(has_stopped);
+        self
+    }
+
+    /// Says in the record of terms what this candidate's work is called by those who can stop it
+    /// from outside: the name of a plug, for instance. At most 64 bytes.
+    pub fn stopped_as(mut self, target: impl Into<Arc<str>>) -> Candidate<F> {
+        self.target = target.into();
+        self
+    }
+
+    /// Stops the work of the last leader from outside (STONITH) before this candidate is in office,
+    /// where that leader's term is on record and neither closed nor known to have died. Keeps a
+    /// [record](Candidate::recorded) of the election's terms.
+    ///
+    /// Every candidate of the election has to have it: one that stands without leads with no shot.
+    ///
+    /// For work that no fence guards: a resource with a [`Fence`] refuses the last leader as it is.
+    /// The candidate is first in line meanwhile, its fences are raised, its session is renewed, and
+    /// nobody else leads, however long the wait and the shot take. It waits for a late word that
+    /// the work has stopped, says in the record that it is about to shoot, shoots once, and looks
+    /// again.
+    pub fn stonith(mut self, stonith: Stonith) -> Candidate<F> {
+        self.recorded = true;
+        self.stonith = Some(Arc::new(stonith));
+        self
+    }
+
     /// Enters the line, and answers once it is there (or the election turns out to be paused, or
     /// this candidate unfit).
     ///
@@ -134,6 +197,12 @@ impl<F: Fencing> Candidate<F> {
         check_candidate_name(&self.name)?;
         check_value(&self.value)?;
         let client = &self.election.client;
+        if self.priority.is_some() {
+            // One that cannot be asked now is let be: there, a priority only counts for nothing.
+            let asked = cut_off(PATIENCE, client.backend.promises()).await;
+            asked.map_or(Ok(()), |promises| check_priority(promises.line))?;
+        }
+        let (stonith, has_stopped, origin) = (self.stonith.clone(), self.guarded, self.origin());
         let shared = SharedCandidacy::new(self.election.first_contact.clone());
         let id = client.port.next_candidacy();
         let name: Arc<str> = self.name.into();
@@ -145,11 +214,14 @@ impl<F: Fencing> Candidate<F> {
             fenced: !self.fences.is_empty(),
             hold_until_stopped: self.hold_until_stopped,
             unfit: is_checked,
+            priority: self.priority,
             recorded: self.recorded,
-            origin: if self.work_outlives_process { this_host() } else { this_process() },
+            fence_delay: None,
+            origin,
             first_contact: self.election.first_contact.get().copied(),
         };
-        let request = Request::Stand(Box::new(Stand { id, candidate, fences: self.fences, shared: shared.clone() }));
+        let stand = Stand { id, candidate, fences: self.fences, stonith, has_stopped, shared: shared.clone() };
+        let request = Request::Stand(Box::new(stand));
         if !client.port.send(request) {
             return Err(CandidacyError::Closed.into());
         }
@@ -169,6 +241,16 @@ impl<F: Fencing> Candidate<F> {
         });
         standing.await?;
         Ok(candidacy)
+    }
+
+    /// What is put on record of where the work is done.
+    fn origin(&self) -> Arc<Origin> {
+        let origin = match (self.guarded, self.work_outlives_process) {
+            (Some(_), _) => this_guarded_process(),
+            (None, true) => this_host(),
+            (None, false) => this_process(),
+        };
+        if self.target.is_empty() { origin } else { Arc::new((*origin).clone().with_target(self.target.clone())) }
     }
 
     /// Leads if nobody else does. `None`: somebody else leads, and nothing is left in the line.
@@ -241,6 +323,17 @@ impl<F: Fencing> Candidate<F> {
             return done.map(Some);
         }
     }
+}
+
+/// Where nobody stands in line, nobody is there to choose from.
+fn check_priority(line: LineKind) -> Result<(), CandidacyError> {
+    let what = match line {
+        LineKind::Fair => return Ok(()),
+        LineKind::Rank => "a priority means nothing here: the rank of a member is its priority",
+        LineKind::Votes => "a priority means nothing here: a majority of the members votes",
+        _ => "a priority means nothing here: there is no line to choose from",
+    };
+    Err(CandidacyError::Store(StoreError::Unsupported { what: what.to_owned() }))
 }
 
 /// Boxed, so that a spawned [`Candidate::run`] is seen to be `Send`: the compiler cannot look

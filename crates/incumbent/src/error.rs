@@ -4,7 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent_core::{LossReason, MAX_NAME_BYTES, MAX_REASON_BYTES, NameError, Refusal, SettingsError, Token};
+use incumbent_core::{
+    LossReason, MAX_NAME_BYTES, MAX_REASON_BYTES, NameError, Recovery, Refusal, SettingsError, Token,
+};
 use incumbent_store::{StoreError, TokenStrength};
 
 use crate::election::{Fenced, Fencing};
@@ -389,6 +391,13 @@ pub enum OperatorError {
     /// Nobody leads.
     #[error("nobody leads")]
     Vacant,
+    /// The first in line is stopping the work of the last leader from outside. It is not in office,
+    /// and the next one, which may not stop anybody, must not lead before that has stopped.
+    #[error("token {token} does not lead yet: it is stopping the work of the last leader from outside")]
+    Fencing {
+        /// The token of the first in line.
+        token: Token,
+    },
     /// The one that was named does not lead.
     #[error("token {asked} does not lead{}", .leads.map_or_else(|| ": nobody does".to_owned(), |token| format!(": {token} does")))]
     NotLeading {
@@ -423,9 +432,27 @@ pub enum OperatorError {
     /// There is nothing to resume.
     #[error("the election is not paused")]
     NotPaused,
+    /// The election goes on, but not with the one that was to lead first.
+    #[error("the election goes on, but {} leads, not the one that was to lead first", .leader.as_ref().map_or_else(|| "nobody".into(), |leader| leader.to_string()))]
+    NotFirst {
+        /// Who leads.
+        leader: Option<CandidateInfo>,
+    },
+    /// Somebody else is healing this election.
+    #[error("a recovery {} is at step {}", .0.order, .0.step)]
+    Recovering(Box<Recovery>),
     /// There is nothing to unfreeze.
     #[error("the election is not frozen")]
     NotFrozen,
+    /// No term with this token is on record whose work may go on.
+    #[error("no term with token {token} is on record whose leader is gone and whose work may still run")]
+    NotAtLarge {
+        /// The token that was named.
+        token: Token,
+    },
+    /// There is nothing to acknowledge.
+    #[error("health does not hold the office back")]
+    NotHeldBack,
     /// There is nothing to found.
     #[error("this group is already founded, or does not need to be")]
     AlreadyFounded,
@@ -475,6 +502,9 @@ pub enum Unfinished {
     /// Candidates are still in line. The election is paused or has ended all the same.
     #[error("candidates are still in line")]
     LineEmpty,
+    /// The one that is to lead first does not lead yet. Nobody else may until it does.
+    #[error("the one that is to lead first does not lead yet")]
+    FirstLeads,
     /// Others kept changing the office record. Nothing was written.
     #[error("others kept changing the office record")]
     RecordWritten,

@@ -104,6 +104,7 @@ mod flaw;
 pub mod health;
 mod hooks;
 mod leadership;
+mod lock_wait;
 mod observer;
 mod office_record;
 mod operator;
@@ -111,6 +112,7 @@ mod origin;
 #[cfg(feature = "peers")]
 pub mod peers;
 mod port;
+mod stonith;
 mod term;
 #[cfg(feature = "test-util")]
 pub mod testing;
@@ -136,13 +138,15 @@ pub use flaw::DriverFlaw;
 #[doc(hidden)]
 pub use hooks::Spawn;
 pub use incumbent_core::{
-    Deposed, ElectionName, Frozen, Handover, Incarnation, LossReason, NameError, Order, Origin, Refusal, Settings,
-    SettingsError, Shortfall, TermEnd, TermRecord, Terms, Timestamp, Token, TokenOutOfRange,
+    Deposed, ElectionName, Frozen, Handover, HeldBack, Incarnation, LossReason, NameError, Order, Origin, Pending,
+    Recovery, Refusal, Settings, SettingsError, Shortfall, Shot, ShotResult, TermEnd, TermRecord, Terms, Timestamp,
+    Token, TokenOutOfRange,
 };
 pub use incumbent_store as store;
 pub use incumbent_store::{Promises, StoreError, StoreId, TokenStrength};
 pub use leadership::Leadership;
 pub use observer::{CandidateInfo, GroupStatus, Observation, Observer, Reading, Silence, Status};
 pub use operator::{CandidateRef, Operator};
+pub use stonith::{OnFailure, Shooter, Shooting, Stonith, Target};
 pub use term::Term;
 pub use witness::{Sighting, Witness};

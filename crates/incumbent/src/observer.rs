@@ -9,7 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_core::Stream;
 use incumbent_core::{
-    Deposed, ElectionName, Entry, Frozen, Handover, Incarnation, Nonce, Order, Terms, Timestamp, Token,
+    Deposed, ElectionName, Entry, Frozen, Handover, HeldBack, Incarnation, Nonce, Order, Pending, Recovery, Terms,
+    Timestamp, Token,
 };
 use incumbent_store::{StoreError, StoreId, Wake};
 use tokio::time::{Sleep, sleep};
@@ -30,11 +31,18 @@ pub struct CandidateInfo {
     /// Its enlistment; a candidate of another library has none, and neither has a member of a
     /// group.
     pub id: Option<Incarnation>,
+    /// Nothing but an operator removes it from the line: no session keeps it there.
+    pub stays: bool,
     /// What it advertises.
     pub value: Bytes,
     /// Its place in line, and its fencing token once it leads. With consensus only the leader has
     /// one, with bully and ring nobody has.
     pub token: Option<Token>,
+    /// It has said that it is [unwell](crate::health): somebody else would be better. Members of a
+    /// group do not tell others.
+    pub unwell: bool,
+    /// Its priority, by which the first in line chooses at a vacancy. Zero if it has none.
+    pub priority: i32,
 }
 
 impl From<&Entry> for CandidateInfo {
@@ -42,8 +50,11 @@ impl From<&Entry> for CandidateInfo {
         CandidateInfo {
             name: entry.name.clone(),
             id: entry.incarnation,
+            stays: entry.stays,
             value: entry.value.clone(),
             token: Some(entry.token),
+            unwell: entry.merit.unwell,
+            priority: entry.merit.priority,
         }
     }
 }
@@ -62,10 +73,17 @@ pub struct Status {
     /// Those in line, oldest first, at most 10,000; among peers, the members that answer. The first
     /// one leads, unless nobody does.
     pub candidates: Vec<CandidateInfo>,
-    /// Nobody leads. In a line that is so only when nobody stands in it.
+    /// Nobody leads. In a line that is so when nobody stands in it, and where terms are on record
+    /// also while the first one is not in office: see `pending`.
     pub vacant: bool,
+    /// What the first in line is at, where terms are [on record](crate::Candidate::recorded) and
+    /// it is not in office yet, or no longer.
+    pub pending: Option<Pending>,
     /// The election is paused, by whom and why: nobody leads, and nobody will.
     pub paused: Option<Order>,
+    /// While it is paused: the one candidate that may stand all the same, by name. Once it leads,
+    /// the others come back. See [`Operator::resume_first`](crate::Operator::resume_first).
+    pub first: Option<Arc<str>>,
     /// The election was ended a while ago. Those who knew it are gone; those who come now start
     /// afresh.
     pub ended: bool,
@@ -78,6 +96,11 @@ pub struct Status {
     /// The last terms, oldest first, where the election [keeps a record of
     /// them](crate::Candidate::recorded).
     pub terms: Terms,
+    /// The office has changed hands for [health](crate::health) too often: it does so no more until
+    /// [`Operator::acknowledge`](crate::Operator::acknowledge).
+    pub held_back: Option<HeldBack>,
+    /// An operator is healing what went wrong here: others let nobody back meanwhile.
+    pub recovery: Option<Recovery>,
     /// For how long nothing has been heard from the leader. A directory can say that, other stores
     /// cannot.
     pub silence: Option<Silence>,
@@ -131,18 +154,37 @@ impl From<Snapshot> for Status {
         let Snapshot {
             candidates,
             vacant,
+            pending,
             paused,
+            first,
             tombstone,
             handover,
             deposed,
             frozen,
             terms,
+            held_back,
+            recovery,
             silence,
             group,
             seen: _,
         } = snapshot;
         let ended = tombstone.is_some();
-        Status { candidates, vacant, paused, ended, handover, deposed, frozen, terms, silence, group }
+        Status {
+            candidates,
+            vacant,
+            pending,
+            paused,
+            first,
+            ended,
+            handover,
+            deposed,
+            frozen,
+            terms,
+            held_back,
+            recovery,
+            silence,
+            group,
+        }
     }
 }
 

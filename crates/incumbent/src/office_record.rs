@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent_core::{Cas, ElectionName, Entry, Heir, Line, MAX_LINE, Office, Settings, Version};
+use incumbent_core::{Cas, ElectionName, Entry, Heir, Line, MAX_LINE, Office, Settings, Token, Version};
 use incumbent_store::{Store, StoreError};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -72,6 +72,12 @@ impl OfficeRecord {
     /// Removes exactly the entry that was seen.
     pub(crate) async fn evict(&self, until: Instant, seen: &Entry) -> Result<Cas, ReadError> {
         retry(until, || Box::pin(cut_off_write(self.write_attempt(), self.store.evict(&self.election, seen)))).await
+    }
+
+    /// No token up to `floor` is given from now on.
+    pub(crate) async fn raise_tokens(&self, until: Instant, floor: Token) -> Result<(), ReadError> {
+        let raise = || cut_off_write(self.write_attempt(), self.store.raise_tokens(&self.election, floor));
+        retry(until, || Box::pin(raise())).await
     }
 
     async fn set_office(&self, until: Instant, was: Version, to: &Office) -> Result<Cas, ReadError> {

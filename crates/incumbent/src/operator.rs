@@ -1,16 +1,17 @@
 //! Acting on an election from outside: transfer, resign, depose, pause, resume, freeze, unfreeze,
-//! end.
+//! acknowledge, end.
 //!
 //! Every act is a change of the office record, or the removal of exactly the entry that was seen,
 //! followed by reading until it has taken effect. Nothing here is a candidate, and nothing here is
 //! trusted: the store's guards decide. A group of peers has no office record: there the leader
 //! itself is asked, and most acts do not exist.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent_core::{
     Cas, Deposed, Ended, Entry, Frozen, Handover, Heir, Incarnation, LONGEST, Line, MAX_LINE, MAX_NAME_BYTES,
-    MAX_REASON_BYTES, Nonce, Office, Order, Paused, Token,
+    MAX_REASON_BYTES, Nonce, Office, Order, Paused, Pending, Recovery, Shot, ShotResult, Token,
 };
 use tokio::time::Instant;
 
@@ -93,12 +94,13 @@ pub struct Operator {
     keep: Duration,
     by: String,
     reason: String,
+    recovery: Option<Arc<str>>,
 }
 
 impl Operator {
     pub(crate) fn new(reader: ElectionReader, ttl: Duration) -> Operator {
         let keep = ttl.saturating_mul(2).max(Duration::from_secs(60)).min(LONGEST);
-        Operator { reader, ttl, keep, by: String::new(), reason: String::new() }
+        Operator { reader, ttl, keep, by: String::new(), reason: String::new(), recovery: None }
     }
 
     /// Who gives the orders, e.g. `ada@ops1`: 255 bytes at most. It stands in the election's record
@@ -114,6 +116,24 @@ impl Operator {
     pub fn reason(mut self, reason: impl Into<String>) -> Operator {
         self.reason = reason.into();
         self
+    }
+
+    /// For the recovery with this id, which holds back what others order: see
+    /// [`recover`](Operator::recover).
+    #[must_use]
+    pub fn recovering(mut self, id: impl Into<Arc<str>>) -> Operator {
+        self.recovery = Some(id.into());
+        self
+    }
+
+    /// While one is under way, only its own operators let candidates back, or end the election.
+    fn refuse_during_recovery(&self, office: &Office) -> Result<(), OperatorError> {
+        match &office.recovery {
+            Some(other) if Some(&other.id) != self.recovery.as_ref() => {
+                Err(OperatorError::Recovering(Box::new(other.clone())))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// What goes into the record, with the time on this host's wall clock: for people.
@@ -160,18 +180,22 @@ impl Operator {
         let leader = line.entries.first().ok_or(OperatorError::Vacant)?;
         let heir = find_heir(&line, &to)?;
         let is_heir = |entry: &Entry| Heir::of(entry).as_ref() == Some(&heir);
-        if is_heir(leader) {
+        // Where terms are on record, the first in line may not be in office yet.
+        let leads = |line: &Line| line.entries.first().is_some_and(|head| line.office.pending(head).is_none());
+        if is_heir(leader) && leads(&line) {
             return Ok(());
         }
         refuse_foreign(line.entries.iter().take_while(|entry| !is_heir(entry)))
             .map_err(|_| TransferRefused::Leader(incumbent_core::Refusal::ForeignBetween))?;
         let from = leader.token;
         let handover = Handover::new(from, heir.clone(), nonce, within).ordered(self.order()?);
-        ask(&record, until, handover).await?;
+        if !is_heir(leader) {
+            ask(&record, until, handover).await?;
+        }
         let outcome = record.wait_until(until, Unfinished::HeirLeads, |line| {
             let head = line.entries.first();
             if head.is_some_and(is_heir) {
-                return Some(Ok(()));
+                return leads(line).then_some(Ok(()));
             }
             if head.is_some_and(|head| head.token != from) && !line.entries.iter().any(is_heir) {
                 return Some(Err(OperatorError::Other { leader: head.map(CandidateInfo::from) }));
@@ -183,7 +207,8 @@ impl Operator {
         outcome
     }
 
-    /// Makes the leader step down and go to the end of the line. `Ok`: it no longer leads.
+    /// Makes the leader step down and go to the end of the line. `Ok`: it no longer leads. One that
+    /// is not in office, since it stops the last leader from outside first, is not asked.
     pub async fn resign(&self, within: Duration) -> Result<(), OperatorError> {
         #[cfg(feature = "peers")]
         if let Backend::Peers(group_client) = &self.reader.backend {
@@ -195,6 +220,7 @@ impl Operator {
         let line = record.read_until(MAX_LINE, until).await?;
         let leader = line.entries.first().ok_or(OperatorError::Vacant)?;
         refuse_foreign([leader])?;
+        refuse_fencing(&line)?;
         let from = leader.token;
         ask(&record, until, Handover::new(from, None, nonce, within).ordered(self.order()?)).await?;
         let outcome = record.wait_until(until, Unfinished::LeaderLeft, |line| {
@@ -243,7 +269,8 @@ impl Operator {
     /// Removes the leader's entry, without asking it: exactly the entry with this token, or the
     /// leader's as it is read now. It loses its office at its next look, at its deadline at the
     /// latest; its token is refused from the moment the next leader is in office. Answers with the
-    /// token that was removed.
+    /// token that was removed. One that is stopping the last leader from outside has to be named by
+    /// its token: the next in line may lead without having stopped anybody.
     pub async fn depose(&self, token: Option<Token>, within: Duration) -> Result<Token, OperatorError> {
         let record = self.record("depose")?;
         let until = end_of(within);
@@ -253,8 +280,9 @@ impl Operator {
             (Some(token), leads) if leads != Some(token) => {
                 return Err(OperatorError::NotLeading { asked: token, leads });
             }
-            (_, Some(leads)) => leads,
-            (_, None) => return Err(OperatorError::Vacant),
+            (Some(token), _) => token,
+            (None, Some(leads)) => refuse_fencing(&line).map(|()| leads)?,
+            (None, None) => return Err(OperatorError::Vacant),
         };
         let deposed = Deposed::new(asked).ordered(self.order()?);
         // It is told why first: once its entry is gone it looks no further.
@@ -295,16 +323,102 @@ impl Operator {
 
     /// Lets a paused election go on.
     pub async fn resume(&self, within: Duration) -> Result<(), OperatorError> {
+        let is_paused = |office: &Office| office.paused.is_some();
+        self.take_out("resume", within, is_paused, OperatorError::NotPaused, |office| office.with_paused(None)).await
+    }
+
+    /// Lets a paused election go on, with the candidate of this name first: only it stands until it
+    /// leads, and the others come back after that. `Ok`: it leads. Out of time, what was ordered
+    /// stays: [`resume`](Operator::resume) lets everybody stand instead.
+    pub async fn resume_first(&self, name: impl Into<String>, within: Duration) -> Result<(), OperatorError> {
+        let first = name.into();
         let record = self.record("resume")?;
         let until = end_of(within);
-        let line = record.read_until(1, until).await?;
-        if line.office.paused.is_none() {
+        let paused = Paused::new(self.order()?).until_leads(first.as_str());
+        if record.read_until(1, until).await?.office.paused.is_none() {
             return Err(OperatorError::NotPaused);
         }
         record
             .change_office(until, |line| {
-                let paused = line.office.paused.is_some();
-                Ok(paused.then(|| line.office.clone().with_paused(None)))
+                self.refuse_during_recovery(&line.office)?;
+                // Gone by now: it leads already, or another operator let everybody back.
+                let to_change = line.office.paused.as_ref().filter(|there| **there != paused);
+                Ok(to_change.map(|_| line.office.clone().with_paused(paused.clone())))
+            })
+            .await?;
+        record
+            .wait_until(until, Unfinished::FirstLeads, |line| {
+                let head = line.entries.first();
+                if head.is_some_and(|head| {
+                    head.name.as_deref() == Some(first.as_str()) && line.office.pending(head).is_none()
+                }) {
+                    // It lets the others back itself.
+                    return line.office.paused.is_none().then_some(Ok(()));
+                }
+                let goes_on = line.office.paused.is_none() && head.is_some();
+                let leader = head.map(CandidateInfo::from);
+                goes_on.then(|| Err(OperatorError::NotFirst { leader }))
+            })
+            .await
+    }
+
+    /// Takes something out of the office record. One that is not there to begin with is an error;
+    /// one that goes meanwhile is done with.
+    async fn take_out(
+        &self,
+        act: &'static str,
+        within: Duration,
+        is_there: impl Fn(&Office) -> bool,
+        missing: OperatorError,
+        without: impl Fn(Office) -> Office,
+    ) -> Result<(), OperatorError> {
+        let record = self.record(act)?;
+        let until = end_of(within);
+        if !is_there(&record.read_until(1, until).await?.office) {
+            return Err(missing);
+        }
+        let change = |line: &Line| {
+            self.refuse_during_recovery(&line.office)?;
+            Ok(is_there(&line.office).then(|| without(line.office.clone())))
+        };
+        record.change_office(until, change).await
+    }
+
+    /// Writes down that this election is being healed, with an id that tells the recovery from
+    /// every other, and the step that it is at; again for each step. From then on
+    /// [`resume`](Operator::resume), [`resume_first`](Operator::resume_first),
+    /// [`unfreeze`](Operator::unfreeze), [`acknowledge`](Operator::acknowledge) and
+    /// [`end`](Operator::end) are refused to everyone but an operator that is
+    /// [`recovering`](Operator::recovering) with this id, and so is another recovery: two of them
+    /// could each let another candidate lead. One that is under way is replaced only by who knows
+    /// its id: `instead_of`.
+    pub async fn recover(
+        &self,
+        id: &str,
+        step: &str,
+        instead_of: Option<&str>,
+        within: Duration,
+    ) -> Result<(), OperatorError> {
+        let record = self.record("recover")?;
+        let recovery = Recovery::new(id, step, self.order()?);
+        record
+            .change_office(end_of(within), |line| {
+                let there = line.office.recovery.as_ref();
+                if let Some(other) = there.filter(|there| *there.id != *id && Some(&*there.id) != instead_of) {
+                    return Err(OperatorError::Recovering(Box::new(other.clone())));
+                }
+                Ok((there != Some(&recovery)).then(|| line.office.clone().with_recovery(recovery.clone())))
+            })
+            .await
+    }
+
+    /// The recovery with this id is over.
+    pub async fn recovered(&self, id: &str, within: Duration) -> Result<(), OperatorError> {
+        let record = self.record("recover")?;
+        record
+            .change_office(end_of(within), |line| match &line.office.recovery {
+                Some(other) if *other.id != *id => Err(OperatorError::Recovering(Box::new(other.clone()))),
+                there => Ok(there.is_some().then(|| line.office.clone().with_recovery(None))),
             })
             .await
     }
@@ -328,17 +442,48 @@ impl Operator {
 
     /// Lets the office move again.
     pub async fn unfreeze(&self, within: Duration) -> Result<(), OperatorError> {
-        let record = self.record("unfreeze")?;
-        let until = end_of(within);
-        if record.read_until(1, until).await?.office.frozen.is_none() {
-            return Err(OperatorError::NotFrozen);
-        }
+        let is_frozen = |office: &Office| office.frozen.is_some();
+        self.take_out("unfreeze", within, is_frozen, OperatorError::NotFrozen, |office| office.with_frozen(None)).await
+    }
+
+    /// Says that the work of this term, which is on record and not known to have ended, has
+    /// stopped: somebody has checked. A candidate that waits for that with
+    /// [STONITH](crate::Stonith) goes on. `Ok`: it is written down.
+    ///
+    /// It is the caller's word that counts: if that work goes on, two do it.
+    pub async fn fenced(&self, token: Token, within: Duration) -> Result<(), OperatorError> {
+        let record = self.record("fenced")?;
+        let order = self.order()?;
         record
-            .change_office(until, |line| {
-                let frozen = line.office.frozen.is_some();
-                Ok(frozen.then(|| line.office.clone().with_frozen(None)))
+            .change_office(end_of(within), |line| {
+                let term = line.office.terms.get(token);
+                if term.and_then(|term| term.fence.as_ref()).is_some_and(|shot| shot.result.is_final()) {
+                    return Ok(None);
+                }
+                // One that is in line leads, or is about to: a word too early would count later.
+                let in_line = line.entries.iter().any(|entry| entry.token == token);
+                let term = term.filter(|term| term.is_at_large() && !in_line);
+                let term = term.ok_or(OperatorError::NotAtLarge { token })?;
+                let shot = term.fence.clone().unwrap_or_else(|| Shot::claimed(token, 0));
+                let said = term.clone().with_fence(shot.ended(ShotResult::Released).ordered(order.clone()));
+                Ok(Some(line.office.clone().with_terms(line.office.terms.with(said))))
             })
             .await
+    }
+
+    /// For a store that was restored from an old copy, and would give tokens a second time: no
+    /// token up to `floor` is given in this election from now on. Those in line keep theirs, so
+    /// [`pause`](Operator::pause) first. A directory can do that;
+    /// [`StoreError::Unsupported`](incumbent_store::StoreError::Unsupported) elsewhere.
+    pub async fn raise_tokens(&self, floor: Token, within: Duration) -> Result<(), OperatorError> {
+        Ok(self.record("raise tokens")?.raise_tokens(end_of(within), floor).await?)
+    }
+
+    /// Lets health move the office again, which had changed hands for it too often. What every
+    /// candidate has counted is forgotten.
+    pub async fn acknowledge(&self, within: Duration) -> Result<(), OperatorError> {
+        let is_there = |office: &Office| office.held_back.is_some();
+        self.take_out("ack", within, is_there, OperatorError::NotHeldBack, |office| office.with_held_back(None)).await
     }
 
     /// Ends the election for all who know it: everyone is told, and leaves. `Ok`: nobody is in line
@@ -351,6 +496,7 @@ impl Operator {
         let heeded = record.foreign_heed_end(until).await?;
         record
             .change_office(until, |line| {
+                self.refuse_during_recovery(&line.office)?;
                 refuse_foreign(line.entries.iter().filter(|_| !heeded))?;
                 let there = line.office.ended.as_ref() == Some(&ended);
                 // Whatever else stood there concerned an election that is no more.
@@ -375,7 +521,8 @@ async fn ask(record: &OfficeRecord, until: Instant, handover: Handover) -> Resul
             if line.office.frozen.is_some() {
                 return Err(TransferRefused::Leader(incumbent_core::Refusal::Frozen).into());
             }
-            if line.office.handover_from(handover.from).is_some() {
+            // What the leader does for its health an order replaces.
+            if line.office.handover_from(handover.from).is_some_and(|there| !there.for_health) {
                 return Err(TransferRefused::Leader(incumbent_core::Refusal::Busy).into());
             }
             Ok(Some(line.office.clone().with_handover(handover.clone())))
@@ -404,6 +551,14 @@ async fn until_line_is_empty(record: &OfficeRecord, until: Instant, foreign_leav
             line.entries.is_empty().then_some(Ok(()))
         })
         .await
+}
+
+/// The first in line keeps its place until the work of the last leader has stopped.
+fn refuse_fencing(line: &Line) -> Result<(), OperatorError> {
+    match line.entries.first().filter(|head| line.office.pending(head) == Some(Pending::Fencing)) {
+        Some(head) => Err(OperatorError::Fencing { token: head.token }),
+        None => Ok(()),
+    }
 }
 
 /// Candidates of another library ignore operators.

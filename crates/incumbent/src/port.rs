@@ -15,6 +15,8 @@ use crate::error::{CandidacyError, TransferRefused};
 use crate::fence::{Fence, FencingToken};
 use crate::flaw::Flaws;
 use crate::health::{Fitness, Health, Monitor};
+use crate::origin::HasStopped;
+use crate::stonith::Stonith;
 
 /// How many events a slow listener may be behind before it is told that it missed some.
 const EVENTS: usize = 64;
@@ -36,6 +38,8 @@ pub(crate) struct Stand {
     pub(crate) id: CandidacyId,
     pub(crate) candidate: Candidate,
     pub(crate) fences: Vec<Arc<dyn Fence>>,
+    pub(crate) stonith: Option<Arc<Stonith>>,
+    pub(crate) has_stopped: Option<HasStopped>,
     pub(crate) shared: Arc<SharedCandidacy>,
 }
 
@@ -157,8 +161,8 @@ pub(crate) struct CandidacyState {
     pub(crate) refused: (u64, Option<TransferRefused>),
     /// What its checks have found. `None`: not known yet.
     pub(crate) checked: Option<Health>,
-    /// Its program says that it is unfit.
-    pub(crate) said_unfit: bool,
+    /// What its program says.
+    pub(crate) said: Fitness,
     /// Runs its checks.
     pub(crate) monitor: Option<Monitor>,
 }
@@ -166,7 +170,13 @@ pub(crate) struct CandidacyState {
 impl CandidacyState {
     /// `None`: not known yet.
     pub(crate) fn health(&self) -> Option<Health> {
-        if self.said_unfit { Some(Health::unfit("its program says so")) } else { self.checked.clone() }
+        // One that is unfit by its program's word is so whatever its checks will say.
+        let checked = match self.said {
+            Fitness::Unfit => None,
+            _ => Some(self.checked.clone()?),
+        };
+        let said = Health::new(self.said, "its program says so");
+        Some(checked.filter(|checked| checked.fitness >= said.fitness).unwrap_or(said))
     }
 
     pub(crate) fn is_unfit(&self) -> bool {
@@ -191,7 +201,7 @@ impl SharedCandidacy {
             proclaims: 0,
             refused: (0, None),
             checked: Some(Health::fit()),
-            said_unfit: false,
+            said: Fitness::Fit,
             monitor: None,
         };
         Arc::new(SharedCandidacy {
@@ -224,6 +234,10 @@ impl SharedCandidacy {
         let was = state.health();
         change(&mut state);
         let is = state.health()?;
+        let is_unwell = |health: &Health| health.fitness == Fitness::Unwell;
+        if was.as_ref().is_some_and(is_unwell) != is_unwell(&is) {
+            port.command(id, Command::Unwell(is_unwell(&is)));
+        }
         let may_stand = |health: &Health| health.fitness != Fitness::Unfit;
         if was.as_ref().is_some_and(may_stand) != may_stand(&is) {
             // With the lock in hand: the driver hears of it in the order in which it was said.

@@ -5,16 +5,18 @@
 //! Nothing in it says so; those who have seen it before can. A witness only says so: it decides
 //! nothing, and nobody is kept from office by it.
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use incumbent_core::{ElectionName, Incarnation, StoreId, Token};
 use incumbent_store::escape::{Digits, file_name, file_name_pieces};
-use incumbent_store::random_words;
+use incumbent_store::{make_dir_durably, random_words, replace_durably};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
+use crate::lock_wait::lock_within_a_second;
 use crate::observer::CandidateInfo;
 
 /// More than any sighting needs.
@@ -96,55 +98,114 @@ impl Witness {
         if is_unknown(store) {
             return Ok(None);
         }
-        let path = self.path(store, election);
-        let mut text = String::new();
-        // Not a pipe that somebody put there, which would never end.
-        let file = match fs::symlink_metadata(&path) {
-            Ok(found) if found.is_file() => fs::File::open(&path),
-            Ok(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, not_one(&path))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => Err(error),
-        };
-        file?.take(MAX_FILE_BYTES).read_to_string(&mut text)?;
-        let sighting = decode(store, election, &text);
-        sighting.map(Some).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, not_one(&path)))
+        read(&self.path(store, election), |text| decode(store, election, text))
     }
 
-    /// Remembers this leader, unless a later one was seen already. Of two processes that do this at
-    /// the same moment the earlier leader may win: a warning is lost then, and nothing else.
+    /// Remembers this leader, unless a later one was seen already. Of several processes that do
+    /// this at the same moment the latest leader wins, unless one of them is stopped in the middle
+    /// of it for longer than a second: then a warning may be lost, and nothing else.
     pub fn note(&self, store: &StoreId, election: &ElectionName, seen: Sighting) -> io::Result<()> {
-        let known = match self.seen(store, election) {
-            // What nobody can read warns nobody.
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => None,
-            known => known?,
-        };
-        let adds = |known: Sighting| seen.token > known.token || seen.token == known.token && known.id.is_none();
-        if is_unknown(store) || known == Some(seen) || !known.is_none_or(adds) {
+        if is_unknown(store) || !self.is_news(store, election, seen)? {
             return Ok(());
         }
         let path = self.path(store, election);
-        if let Some(parent) = path.parent() {
-            DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+        let directory = lock_directory_of(&path)?;
+        // Somebody may have seen a later one meanwhile.
+        if !self.is_news(store, election, seen)? {
+            return Ok(());
         }
-        let [number] = random_words()?;
-        let draft = path.with_extension(format!("{number:016x}"));
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
-        let written = file.write_all(encode(store, election, seen).as_bytes()).and_then(|()| fs::rename(&draft, &path));
-        written.inspect_err(|_| drop(fs::remove_file(&draft)))
+        write(&directory, &path, &encode(store, election, seen))
+    }
+
+    fn is_news(&self, store: &StoreId, election: &ElectionName, seen: Sighting) -> io::Result<bool> {
+        match self.seen(store, election) {
+            // What nobody can read warns nobody.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(true),
+            known => Ok(known?.is_none_or(|known| {
+                seen.token > known.token || seen.token == known.token && known.id.is_none() && seen.id.is_some()
+            })),
+        }
+    }
+
+    /// Which store was at this place when somebody was first seen to lead there: another one by now
+    /// is a store that was replaced. A place is what people call it, such as a URL with no
+    /// passwords in it. Something is there and cannot be understood:
+    /// [`InvalidData`](io::ErrorKind::InvalidData).
+    pub fn store_at(&self, place: &str) -> io::Result<Option<StoreId>> {
+        read(&self.path_of_place(place), |text| decode_place(place, text))
+    }
+
+    /// Remembers which store is at this place, unless one was seen there before.
+    pub fn note_place(&self, place: &str, store: &StoreId) -> io::Result<()> {
+        if is_unknown(store) || self.store_at(place)?.is_some() {
+            return Ok(());
+        }
+        let path = self.path_of_place(place);
+        let directory = lock_directory_of(&path)?;
+        if self.store_at(place)?.is_some() {
+            return Ok(());
+        }
+        write(&directory, &path, &encode_place(place, store))
     }
 
     /// The file in which it is remembered. An operator who has settled what became of the store
     /// removes it.
     pub fn path(&self, store: &StoreId, election: &ElectionName) -> PathBuf {
+        self.file([&*store.to_string(), election.as_str()], ".seen")
+    }
+
+    /// The file in which it is remembered which store was at a place. An operator who has replaced
+    /// the store removes it.
+    pub fn path_of_place(&self, place: &str) -> PathBuf {
+        self.file(["places", place], ".store")
+    }
+
+    fn file(&self, names: [&str; 2], ending: &str) -> PathBuf {
         let mut path = self.directory.to_path_buf();
-        for name in [&*store.to_string(), election.as_str()] {
+        for name in names {
             let name = file_name(name, Digits::Upper, |character| character.is_ascii_alphanumeric());
             path.extend(file_name_pieces(&name, PIECE_BYTES));
         }
         let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".seen");
+        name.push(ending);
         path.with_file_name(name)
     }
+}
+
+/// What a file of ours says. `None`: there is none.
+fn read<T>(path: &Path, decode: impl FnOnce(&str) -> Option<T>) -> io::Result<Option<T>> {
+    let mut text = String::new();
+    // Not a pipe that somebody put there, which would never end.
+    let file = match fs::symlink_metadata(path) {
+        Ok(found) if found.is_file() => File::open(path),
+        Ok(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, not_one(path))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => Err(error),
+    };
+    file?.take(MAX_FILE_BYTES).read_to_string(&mut text)?;
+    decode(&text).map(Some).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, not_one(path)))
+}
+
+/// The directory of this file, for us alone until it is dropped; or for us, too, if a process that
+/// has it does not go on. Nobody's memory is to depend on that.
+fn lock_directory_of(path: &Path) -> io::Result<File> {
+    let parent = path.parent().unwrap_or(Path::new("."));
+    make_dir_durably(parent)?;
+    let directory = File::open(parent)?;
+    lock_within_a_second(|| match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        other => Ok(Some(other?)),
+    })?;
+    Ok(directory)
+}
+
+fn write(directory: &File, path: &Path, text: &str) -> io::Result<()> {
+    let name = path.file_name().unwrap_or_default();
+    // Several processes may do this at once.
+    let [number] = random_words()?;
+    let draft = path.with_extension(format!("{number:016x}"));
+    let written = replace_durably(directory, name, draft.file_name().unwrap_or_default(), text.as_bytes(), None);
+    written.inspect_err(|_| drop(fs::remove_file(&draft)))
 }
 
 /// A group of peers that has not said yet which one it is: any other is called the same.
@@ -171,6 +232,15 @@ fn decode(store: &StoreId, election: &ElectionName, text: &str) -> Option<Sighti
     let seen = Sighting { token, id };
     // What we would write ourselves, to the byte.
     (encode(store, election, seen) == text).then_some(seen)
+}
+
+fn encode_place(place: &str, store: &StoreId) -> String {
+    format!("{HEAD}\nplace {}\nstore {store}\n", place.escape_default())
+}
+
+fn decode_place(place: &str, text: &str) -> Option<StoreId> {
+    let store = StoreId::new(text.lines().nth(2)?.strip_prefix("store ")?);
+    (encode_place(place, &store) == text).then_some(store)
 }
 
 #[cfg(test)]
@@ -206,6 +276,49 @@ mod tests {
         let unknown = StoreId::new("consensus/unknown");
         witness.note(&unknown, &jobs, sighting(9, None)).unwrap();
         assert_eq!(witness.seen(&unknown, &jobs).unwrap(), None, "it may be another group by now");
+    }
+
+    #[test]
+    fn the_highest_leader_is_remembered_whoever_writes_last() {
+        let folder = TempDir::new("witness");
+        let (witness, a, jobs) = (Witness::new(folder.path()), StoreId::new("a"), election("jobs"));
+        for round in 0..50 {
+            std::thread::scope(|scope| {
+                for token in 1..=4 {
+                    let (witness, a, jobs) = (&witness, &a, &jobs);
+                    scope.spawn(move || witness.note(a, jobs, sighting(round * 4 + token, None)).unwrap());
+                }
+            });
+            assert_eq!(witness.seen(&a, &jobs).unwrap(), Some(sighting(round * 4 + 4, None)));
+        }
+    }
+
+    #[test]
+    fn one_that_holds_the_lock_and_does_not_go_on_keeps_nobody_from_remembering() {
+        let folder = TempDir::new("witness");
+        let (witness, a, jobs) = (Witness::new(folder.path()), StoreId::new("a"), election("jobs"));
+        let _held = lock_directory_of(&witness.path(&a, &jobs)).unwrap();
+        witness.note(&a, &jobs, sighting(3, None)).unwrap();
+        assert_eq!(witness.seen(&a, &jobs).unwrap(), Some(sighting(3, None)));
+    }
+
+    #[test]
+    fn the_first_store_at_a_place_is_remembered() {
+        let folder = TempDir::new("witness");
+        let witness = Witness::new(folder.path());
+        let (first, second, place) = (StoreId::new("a"), StoreId::new("b"), "etcd://10.0.0.1:2379/x?y=\n");
+        assert_eq!(witness.store_at(place).unwrap(), None);
+        witness.note_place(place, &first).unwrap();
+        witness.note_place(place, &second).unwrap();
+        assert_eq!(witness.store_at(place).unwrap(), Some(first.clone()), "until an operator removes it");
+        assert_eq!(witness.store_at("etcd://10.0.0.2:2379").unwrap(), None);
+        fs::remove_file(witness.path_of_place(place)).unwrap();
+        witness.note_place(place, &second).unwrap();
+        assert_eq!(witness.store_at(place).unwrap(), Some(second));
+        fs::write(witness.path_of_place(place), "nonsense").unwrap();
+        assert_eq!(witness.store_at(place).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        witness.note_place("unknown", &StoreId::new("consensus/unknown")).unwrap();
+        assert_eq!(witness.store_at("unknown").unwrap(), None);
     }
 
     #[test]

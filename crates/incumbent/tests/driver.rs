@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use incumbent::fence::{BoxFuture, Fence, FenceError, FencingToken};
+use incumbent::health::Fitness;
 use incumbent::store::memory::{MemoryStore, Shape};
 use incumbent::store::{Alarm, Clock, ElectionName, Store, Timestamp, TokioClock};
 use incumbent::{Candidacy, CandidacyError, Client, CloseError, Leadership, LossReason, Role};
@@ -384,4 +385,28 @@ async fn a_transfer_that_is_dropped_late_leaves_the_next_term_alone() {
     // In virtual time: whatever the driver does with it is done by then.
     tokio::time::sleep(Duration::from_millis(100)).await;
     second.check().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_office_that_nobody_has_taken_is_given_back_by_leaving_and_by_nothing_else() {
+    let fixture = Fixture::new();
+    let client = fixture.client().await;
+    let mut a = client.election("e").unwrap().candidate("a").stand().await.unwrap();
+    let mut b = fixture.follower().await;
+    // In virtual time: the driver has elected it by then.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(matches!(a.role(), Role::Leading { .. }), "{:?}", a.role());
+    a.set_fitness(Fitness::Fit);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let office = tokio::time::timeout(Duration::from_millis(1), a.elected()).await;
+    office.expect("elected already").unwrap().expect("an election that goes on").resign().await.unwrap();
+    // Behind b, whose office a waits for.
+    lead(&mut b).await.resign().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(matches!(a.role(), Role::Leading { .. }), "{:?}", a.role());
+    drop(a);
+    // The client goes on, and so does its session.
+    let next = tokio::time::timeout(Duration::from_millis(100), lead(&mut b)).await;
+    next.expect("given back").check().unwrap();
+    client.close(TTL).await.unwrap();
 }

@@ -7,7 +7,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use incumbent::health::{Fitness, Health, HealthCheck, HealthChecks};
-use incumbent::{Candidacy, CandidacyEvent, Candidate, Client, Leadership, LossReason, Role, StandError};
+use incumbent::{
+    Candidacy, CandidacyEvent, Candidate, CandidateInfo, Client, Leadership, LossReason, Role, StandError,
+};
 use incumbent_testkit::TempDir;
 use incumbent_testkit::patience::{until, within};
 
@@ -94,9 +96,18 @@ impl Fixture {
     }
 
     async fn line(&self) -> Vec<String> {
+        self.names_of(|_| true).await
+    }
+
+    /// Those who say in line that they are unwell.
+    async fn unwell(&self) -> Vec<String> {
+        self.names_of(|one| one.unwell).await
+    }
+
+    async fn names_of(&self, are_meant: impl Fn(&CandidateInfo) -> bool) -> Vec<String> {
         let election = Client::connect(&self.url).await.unwrap().election("e").unwrap();
         let line = election.candidates().await.unwrap().into_inner();
-        line.iter().map(|one| one.name.as_deref().unwrap().to_owned()).collect()
+        line.iter().filter(|one| are_meant(one)).map(|one| one.name.as_deref().unwrap().to_owned()).collect()
     }
 }
 
@@ -125,12 +136,14 @@ async fn an_unfit_leader_leaves_its_office_and_gets_back_in_line_once_it_is_fit(
 }
 
 #[tokio::test]
-async fn an_unwell_leader_stays_and_says_so() {
+async fn an_unwell_leader_stays_where_nobody_is_better_and_says_so() {
     for fixture in Fixture::all("unwell") {
         let told = Told::new(Health::fit());
         let mut first = fixture.candidate("a").await.health(often(told.clone())).stand().await.unwrap();
         let office = lead(&mut first).await;
         let second = fixture.candidate("b").await.stand().await.unwrap();
+        second.set_fitness(Fitness::Unwell);
+        until("the other's word", async || fixture.unwell().await == ["b"]).await;
         let mut events = first.events();
         for (said, fitness) in [(Health::unwell("slow"), Fitness::Unwell), (Health::fit(), Fitness::Fit)] {
             told.say(said);
@@ -145,10 +158,50 @@ async fn an_unwell_leader_stays_and_says_so() {
             });
             assert_eq!(health.await.fitness, fitness);
             assert_eq!(first.health().fitness, fitness);
+            let shown: &[&str] = if fitness == Fitness::Unwell { &["a", "b"] } else { &["b"] };
+            until("its word in line", async || fixture.unwell().await == shown).await;
         }
         office.check().expect("it has led all the while");
         assert!(matches!(second.role(), Role::Following { .. }));
     }
+}
+
+#[tokio::test]
+async fn an_unwell_leader_hands_over_and_comes_back_in_line_as_it_is() {
+    for fixture in Fixture::all("unwell-hands-over") {
+        let told = Told::new(Health::fit());
+        let mut first = fixture.candidate("a").await.health(often(told.clone())).stand().await.unwrap();
+        let office = lead(&mut first).await;
+        let mut second = fixture.candidate("b").await.stand().await.unwrap();
+        told.say(Health::unwell("slow"));
+        assert_eq!(within(office.term().stopping()).await.reason(), LossReason::Unwell);
+        drop(office);
+        let _next = lead(&mut second).await;
+        until("behind the other", async || fixture.line().await == ["b", "a"]).await;
+        assert_eq!(fixture.unwell().await, ["a"]);
+        told.say(Health::fit());
+        until("well again", async || fixture.unwell().await.is_empty()).await;
+        assert_eq!(fixture.line().await, ["b", "a"], "nobody is moved for that");
+    }
+}
+
+/// Its program's word and its checks': the worse one counts.
+#[tokio::test]
+async fn a_candidate_is_what_the_worse_of_its_checks_and_its_program_says() {
+    let [fixture, _] = Fixture::all("worse");
+    let told = Told::new(Health::unwell("slow"));
+    let candidacy = fixture.candidate("a").await.health(often(told.clone())).stand().await.unwrap();
+    let health = || candidacy.health().to_string();
+    assert_eq!(health(), "unwell: told: slow");
+    candidacy.set_fitness(Fitness::Unwell);
+    assert_eq!(health(), "unwell: told: slow");
+    candidacy.set_fitness(Fitness::Unfit);
+    assert_eq!(health(), "unfit: its program says so");
+    candidacy.set_fitness(Fitness::Unwell);
+    told.say(Health::fit());
+    until("its program's word", async || health() == "unwell: its program says so").await;
+    candidacy.set_fitness(Fitness::Fit);
+    assert_eq!(health(), "fit");
 }
 
 #[tokio::test]

@@ -53,7 +53,7 @@ impl Work {
 fn say(event: &Event) {
     let term = |term: Option<Token>| term.map_or(0, Token::get);
     let said = match event {
-        Event::Elected { claim, .. } => format!("elected {}", term(claim.token())),
+        Event::Elected { title, .. } => format!("elected {}", term(title.token())),
         Event::Led { leader, term: of, .. } => format!("leader {leader} {}", term(*of)),
         Event::Unelected(_) => "unelected".to_owned(),
         Event::Vacant => "vacant".to_owned(),

@@ -1,6 +1,7 @@
 //! Where claims are: in a directory of the user's own.
 
 use std::env;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -15,24 +16,35 @@ const OF_USERS: &str = "/run/user";
 /// The parent of the directories of those who have no runtime directory.
 const OF_OTHERS: &str = "/tmp";
 const PREFIX: &str = "incumbent-";
+/// Names the only directory of claims: one that containers and their host share, say.
+pub(super) const NAMED: &str = "INCUMBENT_CLAIMS_DIR";
 
 /// Where this user's processes put their claims.
 pub(super) fn own() -> PathBuf {
-    match (of_session(), geteuid()) {
-        (Some(directory), _) => directory,
-        (None, user) if user.is_root() => OF_ROOT.into(),
-        (None, user) => Path::new(OF_OTHERS).join(format!("{PREFIX}{}", user.as_raw())),
-    }
+    directory_of(|name| env::var_os(name), geteuid().as_raw())
 }
 
-fn of_session() -> Option<PathBuf> {
-    let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-    runtime.map(|runtime| runtime.join("incumbent"))
+/// The directory that was named for claims: then they are nowhere else.
+pub(super) fn named() -> Option<PathBuf> {
+    absolute(env::var_os(NAMED))
 }
 
-/// Every directory in which claims of this host's processes may be, each once. Not all of them
-/// exist.
-pub(super) fn all() -> Vec<PathBuf> {
+/// Where a process of this user with these variables puts its claims.
+pub(super) fn directory_of(variable: impl Fn(&str) -> Option<OsString>, user: u32) -> PathBuf {
+    let of_session = || absolute(variable("XDG_RUNTIME_DIR")).map(|runtime| runtime.join("incumbent"));
+    let of_user = || match user {
+        0 => OF_ROOT.into(),
+        user => Path::new(OF_OTHERS).join(format!("{PREFIX}{user}")),
+    };
+    absolute(variable(NAMED)).or_else(of_session).unwrap_or_else(of_user)
+}
+
+fn absolute(path: Option<OsString>) -> Option<PathBuf> {
+    path.map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+/// Every directory in which claims of this host's processes usually are. Not all of them exist.
+pub(super) fn usual() -> Vec<PathBuf> {
     let mut all = vec![own(), OF_ROOT.into()];
     all.extend(children(OF_USERS).map(|user| user.join("incumbent")));
     all.extend(children(OF_OTHERS).filter(|path| {
@@ -41,8 +53,6 @@ pub(super) fn all() -> Vec<PathBuf> {
             .and_then(|name| name.strip_prefix(PREFIX))
             .is_some_and(is_number)
     }));
-    all.sort();
-    all.dedup();
     all
 }
 
@@ -74,6 +84,20 @@ mod tests {
     use incumbent_testkit::TempDir;
 
     use super::*;
+
+    #[test]
+    fn claims_are_where_the_environment_says() {
+        let of = |set: &[(&str, &str)], user| {
+            let set: Vec<(String, OsString)> = set.iter().map(|(name, value)| ((*name).into(), value.into())).collect();
+            let variable = move |name: &str| set.iter().find(|(set, _)| set == name).map(|(_, value)| value.clone());
+            directory_of(variable, user).display().to_string()
+        };
+        assert_eq!(of(&[], 0), "/run/incumbent");
+        assert_eq!(of(&[], 1000), "/tmp/incumbent-1000");
+        assert_eq!(of(&[("XDG_RUNTIME_DIR", "/run/user/7")], 7), "/run/user/7/incumbent");
+        assert_eq!(of(&[("XDG_RUNTIME_DIR", "relative")], 7), "/tmp/incumbent-7");
+        assert_eq!(of(&[("XDG_RUNTIME_DIR", "/run/user/7"), (NAMED, "/shared")], 7), "/shared");
+    }
 
     #[test]
     fn a_directory_that_others_could_write_to_is_refused() {

@@ -7,23 +7,28 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use incumbent::store::BootClock;
+use incumbent::store::{BootClock, Clock, Namespaces};
 use incumbent::{Term, Timestamp, Unfenced};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::process::{alive, pid_namespace, time_namespace};
-use super::{ClaimOnFile, ENDING, directories};
+use super::process::alive;
+use super::{ClaimOnFile, ENDING, Renewed, directories};
 use crate::json::VERSION;
 use crate::output::Console;
+use crate::store_url::StoreUrl;
 use crate::whole_file::replace;
 
 /// How long giving back the office waits for the claim to go: a disk that hangs must not keep it.
 const REMOVAL: Duration = Duration::from_secs(1);
 
+/// How many renewals are remembered.
+const RENEWALS: usize = 20;
+
 /// Writes the claims of this process, one term after the other.
 pub(crate) struct ClaimKeeper {
+    url: String,
     console: Console,
     writer: Option<Sender<Order>>,
 }
@@ -42,18 +47,20 @@ pub(crate) struct Claim {
 }
 
 impl ClaimKeeper {
-    pub(crate) fn new(console: &Console) -> ClaimKeeper {
-        ClaimKeeper { console: console.clone(), writer: None }
+    pub(crate) fn new(store: &StoreUrl, console: &Console) -> ClaimKeeper {
+        ClaimKeeper { url: store.to_string(), console: console.clone(), writer: None }
     }
 
     /// Claims the office for as long as the term lasts. `None`: it cannot be written down, and the
-    /// office is held all the same.
-    pub(crate) fn claim(&mut self, term: &Term<Unfenced>, name: &str) -> Option<Claim> {
+    /// office is held all the same. A guardian is the process that stops the work at the end of it.
+    pub(crate) fn claim(&mut self, term: &Term<Unfenced>, name: &str, guardian: Option<u32>) -> Option<Claim> {
         let writer = match &self.writer {
             Some(writer) => writer.clone(),
             None => self.writer.insert(start_writer(&self.console)?).clone(),
         };
-        let follower = tokio::spawn(follow(term.clone(), on_file(term, name)?, writer.clone()));
+        let guardian = guardian.and_then(|pid| Some((pid, alive(pid)?.start)));
+        let claim = ClaimOnFile { url: Some(self.url.clone()), guardian, ..on_file(term, name)? };
+        let follower = tokio::spawn(follow(term.clone(), claim, writer.clone()));
         Some(Claim { writer, follower })
     }
 }
@@ -87,7 +94,7 @@ fn on_file(term: &Term<Unfenced>, name: &str) -> Option<ClaimOnFile> {
         v: VERSION,
         pid,
         start: alive(pid)?.start,
-        pid_namespace: pid_namespace(),
+        pid_namespace: Namespaces::this().numbers,
         boot: format!("{:032x}", BootClock::boot_id()),
         clock: format!("{:032x}", BootClock::id()),
         name: name.to_owned(),
@@ -96,6 +103,9 @@ fn on_file(term: &Term<Unfenced>, name: &str) -> Option<ClaimOnFile> {
         token: token.map(|token| token.get()),
         deadline_ns: bounded(term.deadline()),
         stopping: false,
+        url: None,
+        guardian: None,
+        renewals: Vec::new(),
     })
 }
 
@@ -112,10 +122,25 @@ async fn follow(term: Term<Unfenced>, mut claim: ClaimOnFile, writer: Sender<Ord
             return;
         }
         tokio::select! {
-            next = term.deadline_after(deadline) => deadline = next,
+            next = term.deadline_after(deadline) => {
+                renewed(&mut claim.renewals, deadline, next, BootClock.now());
+                deadline = next;
+            }
             _ = term.stopping(), if !claim.stopping => claim.stopping = true,
         }
     }
+}
+
+/// Remembers how much was left of the time when it was prolonged.
+fn renewed(renewals: &mut Vec<Renewed>, deadline: Timestamp, next: Timestamp, now: Timestamp) {
+    let until = |deadline: Timestamp| u64::try_from(deadline.since(now).as_millis()).unwrap_or(u64::MAX);
+    if next <= deadline || next == Timestamp::MAX {
+        return;
+    }
+    if renewals.len() == RENEWALS {
+        renewals.remove(0);
+    }
+    renewals.push(Renewed { left_ms: until(deadline), lasts_ms: until(next) });
 }
 
 fn start_writer(console: &Console) -> Option<Sender<Order>> {
@@ -160,17 +185,17 @@ fn write(directory: PathBuf, orders: &Receiver<Order>, console: &Console) {
 }
 
 fn file_name(claim: &ClaimOnFile) -> String {
-    format!("{}-{}-{}-{}{ENDING}", claim.pid, claim.start, claim.pid_namespace, time_namespace())
+    format!("{}-{}-{}-{}{ENDING}", claim.pid, claim.start, claim.pid_namespace, Namespaces::this().time)
 }
 
 /// Removes what processes have left behind that were killed.
 fn sweep(directory: &Path) {
-    let ours = (pid_namespace(), time_namespace());
+    let ours = Namespaces::this();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let Some((pid, start, namespaces)) = name.to_str().and_then(process_of) else { continue };
         // Of another namespace nothing can be known: another time shows other starts.
-        if namespaces == ours && alive(pid).is_none_or(|process| process.start != start) {
+        if namespaces == (ours.numbers, ours.time) && alive(pid).is_none_or(|process| process.start != start) {
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -191,13 +216,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_last_renewals_are_remembered_with_what_was_left() {
+        let at = |seconds: u64| Timestamp::from_nanos(seconds * 1_000_000_000);
+        let mut renewals = Vec::new();
+        renewed(&mut renewals, at(15), at(20), at(5));
+        renewed(&mut renewals, at(20), at(20), at(5));
+        renewed(&mut renewals, at(20), at(18), at(5));
+        assert_eq!(renewals, [Renewed { left_ms: 10_000, lasts_ms: 15_000 }], "only what prolongs it is a renewal");
+        for late in 0..30 {
+            renewed(&mut renewals, at(100 + late), at(200), at(100));
+        }
+        assert_eq!((renewals.len(), renewals[0].left_ms, renewals[19].left_ms), (20, 10_000, 29_000));
+    }
+
+    #[test]
     fn what_killed_processes_left_behind_is_swept_and_nothing_else() {
         let folder = TempDir::new("claims");
-        let (pid, namespace) = (std::process::id(), format!("{}-{}", pid_namespace(), time_namespace()));
+        let Namespaces { numbers, time, .. } = Namespaces::this();
+        let (pid, namespace) = (std::process::id(), format!("{numbers}-{time}"));
         let start = alive(pid).unwrap().start;
         let living = format!("{pid}-{start}-{namespace}.claim");
         // Its start is another number where the time is another one.
-        let elsewhere = format!("{pid}-{}-{}-1.claim", start + 1, pid_namespace());
+        let elsewhere = format!("{pid}-{}-{numbers}-1.claim", start + 1);
         let stays = [living.as_str(), elsewhere.as_str(), "1-1-1-1.claim", "notes.txt"];
         let goes = [
             format!("{pid}-{}-{namespace}.claim", start + 1),

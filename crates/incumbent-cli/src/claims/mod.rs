@@ -4,15 +4,20 @@
 //! one leads all the same. A claim counts only while its process lives; a file that a killed
 //! process has left behind does not.
 
+mod candidates;
 mod directories;
 mod keeper;
+mod last_word;
 mod process;
 mod reader;
+mod work;
 
 use serde::{Deserialize, Serialize};
 
 pub(crate) use keeper::{Claim, ClaimKeeper};
+pub(crate) use last_word::{LastWord, has_stopped};
 pub(crate) use reader::read_claims;
+pub(crate) use work::{ELECTION, STORE_ID, TOKEN};
 
 /// How a file of a claim ends.
 const ENDING: &str = ".claim";
@@ -39,6 +44,25 @@ struct ClaimOnFile {
     deadline_ns: Option<u64>,
     /// The work was asked to stop.
     stopping: bool,
+    /// The URL of the store, without passwords.
+    #[serde(default)]
+    url: Option<String>,
+    /// The process that stops the work when the time is over, whatever becomes of this one: its
+    /// number, and its start.
+    #[serde(default)]
+    guardian: Option<(u32, u64)>,
+    /// The last renewals, oldest first.
+    #[serde(default)]
+    renewals: Vec<Renewed>,
+}
+
+/// A renewal as it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Renewed {
+    /// How much of the time was left.
+    pub(crate) left_ms: u64,
+    /// How much there was afterwards.
+    pub(crate) lasts_ms: u64,
 }
 
 /// What the processes of one host claim, as it was when it was asked.
@@ -46,9 +70,26 @@ struct ClaimOnFile {
 pub(crate) struct HostClaims {
     pub(crate) v: u32,
     pub(crate) host: String,
+    /// Which boot of it this is: two hosts may have one name. Empty: unknown.
+    #[serde(default)]
+    pub(crate) boot: String,
     pub(crate) claims: Vec<LivingClaim>,
     /// What could not be looked at, and why: claims may be missing.
     pub(crate) unread: Vec<String>,
+    /// Processes that work under an office which none of these claims.
+    #[serde(default)]
+    pub(crate) work: Vec<Work>,
+}
+
+/// A process that was started under an office.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Work {
+    pub(crate) pid: u32,
+    pub(crate) program: String,
+    pub(crate) election: String,
+    /// The identity of the store.
+    pub(crate) store: String,
+    pub(crate) token: u64,
 }
 
 /// What a living process says of its office.
@@ -66,6 +107,15 @@ pub(crate) struct LivingClaim {
     pub(crate) stopping: bool,
     /// The process is stopped (SIGSTOP, Ctrl-Z), and can notice nothing.
     pub(crate) suspended: bool,
+    /// Its time is over, and its guardian has stopped all that it had started.
+    #[serde(default)]
+    pub(crate) work_gone: bool,
+    /// The URL of the store, without passwords.
+    #[serde(default)]
+    pub(crate) url: Option<String>,
+    /// The last renewals, oldest first.
+    #[serde(default)]
+    pub(crate) renewals: Vec<Renewed>,
 }
 
 impl LivingClaim {

@@ -1,7 +1,6 @@
 //! Which process it is, and whether it still lives, as the kernel says.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
+use incumbent::store::Process;
 
 /// A process that is alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,53 +15,13 @@ pub(super) struct Alive {
 
 /// The process with this number, unless there is none or it has died already.
 pub(super) fn alive(pid: u32) -> Option<Alive> {
-    let (state, start) = state_and_start(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
-    let user = effective_user(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)?;
-    let dead = matches!(state, 'Z' | 'X' | 'x');
-    (!dead).then_some(Alive { start, user, suspended: matches!(state, 'T' | 't') })
+    let process = Process::read(pid).ok()?.filter(|process| !process.ended)?;
+    Some(Alive { start: process.started, user: process.user()?, suspended: process.suspended })
 }
 
-/// Numbers of processes mean something only within a namespace. Zero: unknown.
-pub(super) fn pid_namespace() -> u64 {
-    fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
-}
-
-/// The start of a process means something only within one of these: the kernel counts from when the
-/// reader's began. Zero: unknown.
-pub(super) fn time_namespace() -> u64 {
-    fs::metadata("/proc/self/ns/time").map_or(0, |namespace| namespace.ino())
-}
-
-/// `4711 (a (strange) name) S 1 ...`: the third field, and the 22nd.
-fn state_and_start(stat: &str) -> Option<(char, u64)> {
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    let state = fields.next()?.chars().next()?;
-    Some((state, fields.nth(18)?.parse().ok()?))
-}
-
-/// `Uid: 1000 1000 1000 1000`: real, effective, saved, of the file system.
-fn effective_user(status: &str) -> Option<u32> {
-    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    users.split_ascii_whitespace().nth(1)?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_process_is_told_from_one_that_had_its_number_before() {
-        let us = alive(std::process::id()).unwrap();
-        assert_eq!(us.user, rustix::process::geteuid().as_raw());
-        assert!(us.start > 0 && !us.suspended);
-        assert_eq!(alive(u32::MAX), None);
-    }
-
-    #[test]
-    fn a_name_with_parentheses_hides_no_field() {
-        let tail = (4..=52).map(|number| number.to_string()).collect::<Vec<_>>().join(" ");
-        assert_eq!(state_and_start(&format!("7 (a) T (b) S {tail}\n")), Some(('S', 22)));
-        assert_eq!(state_and_start("7 (short) S 1 2"), None);
-        assert_eq!(effective_user("Name:\tx\nUid:\t1\t2\t3\t4\n"), Some(2));
-    }
+/// Whether this guardian lives and has nothing left to stop. It is the parent of all that its
+/// command has started, however often that forks.
+pub(super) fn has_stopped_all(pid: u32, start: u64) -> bool {
+    let guardian = Process::read(pid).ok().flatten().filter(|process| process.started == start && !process.ended);
+    guardian.is_some_and(|guardian| guardian.children().is_ok_and(|left| left.is_empty()))
 }

@@ -1,16 +1,18 @@
 //! Reads the claims of this host's processes. It removes and changes nothing.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use incumbent::Timestamp;
-use incumbent::store::{BootClock, Clock};
+use incumbent::store::{BootClock, Clock, Namespaces};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
-use super::process::{Alive, alive, pid_namespace};
-use super::{ClaimOnFile, ENDING, HostClaims, LivingClaim, directories};
+use super::process::{Alive, alive, has_stopped_all};
+use super::{ClaimOnFile, ENDING, HostClaims, LivingClaim, candidates, directories, work};
 use crate::json::VERSION;
 
 /// More than any claim needs.
@@ -18,9 +20,20 @@ const MAX_BYTES: u64 = 16 * 1024;
 /// More than a host has processes in office.
 const MAX_CLAIMS: usize = 1000;
 
-/// What this host's processes claim now.
-pub(crate) fn read_claims() -> HostClaims {
-    read_in(directories::all(), &Here::now())
+/// What this host's processes claim now: all of them, or those of one user.
+pub(crate) fn read_claims(of: Option<u32>) -> HostClaims {
+    let (directories, hidden) = match directories::named() {
+        Some(named) => (vec![named], BTreeSet::new()),
+        None => {
+            let (of_candidates, hidden) = candidates::directories();
+            (directories::usual().into_iter().chain(of_candidates).collect(), hidden)
+        }
+    };
+    let mut host = read_in(directories, of, &Here::now());
+    let hidden = hidden.into_iter().filter(|user| of.is_none_or(|of| of == *user));
+    host.work = work::orphaned(&host.claims, directories::named().map(PathBuf::into_os_string));
+    host.unread.extend(hidden.map(|user| format!("candidates of user {user}: only root sees where they keep claims")));
+    host
 }
 
 /// Who reads, and when.
@@ -36,18 +49,27 @@ impl Here {
         Here {
             boot: format!("{:032x}", BootClock::boot_id()),
             clock: format!("{:032x}", BootClock::id()),
-            pid_namespace: pid_namespace(),
+            pid_namespace: Namespaces::this().numbers,
             now: BootClock.now(),
         }
     }
 }
 
-fn read_in(directories: Vec<PathBuf>, here: &Here) -> HostClaims {
-    let (mut claims, mut unread) = (Vec::new(), Vec::new());
+fn read_in(directories: Vec<PathBuf>, of: Option<u32>, here: &Here) -> HostClaims {
+    let (mut claims, mut unread, mut known) = (Vec::new(), Vec::new(), BTreeSet::new());
     for directory in directories {
+        match fs::metadata(&directory) {
+            // The same by another way, or another user's.
+            Ok(found) if !known.insert((found.dev(), found.ino())) || of.is_some_and(|of| of != found.uid()) => {
+                continue;
+            }
+            // One's own can be reached.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied && of.is_some() => continue,
+            _ => {}
+        }
         let files = match files(&directory) {
             Ok(files) => files,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) if is_gone(&error) => continue,
             Err(error) => {
                 unread.push(format!("{}: {error}", directory.display()));
                 continue;
@@ -57,14 +79,19 @@ fn read_in(directories: Vec<PathBuf>, here: &Here) -> HostClaims {
             match read(&file).and_then(|(claim, owner)| living(&claim, owner, alive(claim.pid), here)) {
                 Ok(claim) => claims.extend(claim),
                 // It was taken back a moment ago.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) if is_gone(&error) => {}
                 Err(error) => unread.push(format!("{}: {error}", file.display())),
             }
         }
     }
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     claims.sort_by(|a, b| (&a.election, a.token, a.pid).cmp(&(&b.election, b.token, b.pid)));
-    HostClaims { v: VERSION, host, claims, unread }
+    HostClaims { v: VERSION, host, boot: here.boot.clone(), claims, unread, work: Vec::new() }
+}
+
+/// It is not there, or no longer: the process by whose way it was looked at may have ended, too.
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
 }
 
 fn files(directory: &Path) -> io::Result<Vec<PathBuf>> {
@@ -126,24 +153,31 @@ fn living(claim: &ClaimOnFile, owner: u32, process: Option<Alive>, here: &Here) 
         // The last millisecond counts as one: only what is over is zero.
         u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
     };
+    let remaining_ms = match claim.deadline_ns {
+        Some(0) => Some(0),
+        deadline => deadline.filter(|_| same_clock).map(remaining),
+    };
+    let same_numbers = claim.pid_namespace == here.pid_namespace && same_clock;
+    let guardian = claim.guardian.filter(|_| same_numbers && remaining_ms == Some(0));
     Ok(Some(LivingClaim {
         pid: claim.pid,
         name: claim.name.clone(),
         election: claim.election.clone(),
         store: claim.store.clone(),
         token: claim.token,
-        remaining_ms: match claim.deadline_ns {
-            Some(0) => Some(0),
-            deadline => deadline.filter(|_| same_clock).map(remaining),
-        },
+        remaining_ms,
         stopping: claim.stopping,
         suspended,
+        work_gone: guardian.is_some_and(|(pid, start)| has_stopped_all(pid, start)),
+        url: claim.url.clone(),
+        renewals: claim.renewals.clone(),
     }))
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
+    use std::process::{Command, Stdio};
 
     use incumbent_testkit::TempDir;
 
@@ -167,6 +201,9 @@ mod tests {
             token: Some(41),
             deadline_ns: Some(18_200_000_000),
             stopping: false,
+            url: None,
+            guardian: None,
+            renewals: Vec::new(),
         }
     }
 
@@ -211,7 +248,7 @@ mod tests {
     fn what_cannot_be_read_is_said_and_hides_nothing() {
         let folder = TempDir::new("claims");
         let put = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
-        let namespace = pid_namespace();
+        let namespace = Namespaces::this().numbers;
         let us = alive(std::process::id()).unwrap();
         let ours = ClaimOnFile { pid: std::process::id(), start: us.start, pid_namespace: namespace, ..claim() };
         let here = Here { pid_namespace: namespace, ..here() };
@@ -221,11 +258,36 @@ mod tests {
         put("d.claim.draft", "half");
         symlink("/etc/passwd", folder.path().join("e.claim")).unwrap();
         fs::create_dir(folder.path().join("f.claim")).unwrap();
-        let read = read_in(vec![folder.path().into(), folder.path().join("nowhere")], &here);
+        let twice = folder.path().join("f.claim/..");
+        let directories = vec![folder.path().into(), twice, folder.path().join("nowhere")];
+        let read = read_in(directories.clone(), None, &here);
         assert_eq!(read.claims.len(), 1, "{read:?}");
         for name in ["b.claim", "c.claim", "e.claim", "f.claim"] {
             assert!(read.unread.iter().any(|line| line.contains(name)), "{name}: {read:?}");
         }
         assert_eq!(read.unread.len(), 4, "{read:?}");
+        assert_eq!(read_in(directories.clone(), Some(us.user), &here).claims.len(), 1);
+        let of_another = read_in(directories, Some(us.user + 1), &here);
+        assert!(of_another.claims.is_empty() && of_another.unread.is_empty(), "{of_another:?}");
+    }
+
+    #[test]
+    fn work_that_a_guardian_has_stopped_is_gone_though_its_leader_cannot_say_so() {
+        // One with nothing to do, and one with a command that lasts until its input ends.
+        for (line, gone) in [("echo; read end", true), ("exec 3<&0; cat <&3 & echo; wait", false)] {
+            let mut shell = Command::new("sh");
+            let mut guardian = shell.args(["-c", line]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            let mut started = [0];
+            guardian.stdout.as_mut().unwrap().read_exact(&mut started).unwrap();
+            let start = alive(guardian.id()).unwrap().start;
+            let over = ClaimOnFile { deadline_ns: Some(0), guardian: Some((guardian.id(), start)), ..claim() };
+            let is_gone = |claim: &ClaimOnFile| seen(claim, Some(PROCESS)).unwrap().work_gone;
+            assert_eq!(is_gone(&over), gone, "{line}");
+            assert!(!is_gone(&ClaimOnFile { guardian: Some((guardian.id(), start + 1)), ..over.clone() }), "another's");
+            assert!(!is_gone(&ClaimOnFile { guardian: None, ..over.clone() }), "nobody knows");
+            assert!(!is_gone(&ClaimOnFile { deadline_ns: claim().deadline_ns, ..over }), "it may begin yet");
+            drop(guardian.stdin.take());
+            guardian.wait().unwrap();
+        }
     }
 }

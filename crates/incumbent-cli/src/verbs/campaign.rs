@@ -4,19 +4,19 @@
 use std::io;
 use std::time::Duration;
 
-use incumbent::{Candidacy, Election, Leadership, LossReason, Role, Timestamp, Unfenced};
+use incumbent::{Candidacy, Election, ElectionName, Leadership, LossReason, Role, Timestamp, Unfenced};
 use serde::Serialize;
 use tokio::signal::unix::SignalKind;
 use tokio::sync::oneshot;
 
 use super::{
-    candidate_name, close, last_error, recorded, say_what_is_waited_for, standing_client, value_bytes, witness_term,
+    candidate_name, close, equipped, last_error, say_what_is_waited_for, standing_client, value_bytes, witness_term,
 };
 use crate::args::CampaignArgs;
 use crate::claims::{Claim, ClaimKeeper};
 use crate::failure::{Code, Failure};
 use crate::health;
-use crate::json::reason;
+use crate::json::{VERSION, reason};
 use crate::output::{Console, out, out_json, printable};
 use crate::reader_gone::reader_gone;
 use crate::signal_listener::SignalListener;
@@ -59,8 +59,18 @@ impl Event {
     }
 }
 
+/// An event for programs.
+#[derive(Serialize)]
+struct EventJson<'a> {
+    v: u32,
+    election: &'a str,
+    #[serde(flatten)]
+    event: &'a Event,
+}
+
 /// Writes events, each only if it differs from the last.
 struct EventWriter {
+    election: ElectionName,
     json: bool,
     last: Option<Event>,
 }
@@ -71,7 +81,7 @@ impl EventWriter {
             return Ok(());
         }
         if self.json {
-            out_json(&event)?
+            out_json(&EventJson { v: VERSION, election: self.election.as_str(), event: &event })?
         } else {
             out(&event.words())?
         }
@@ -100,16 +110,17 @@ pub(crate) async fn campaign(args: CampaignArgs, store: StoreUrl, console: &Cons
     let election = client.election(args.target.election.as_str()).map_err(|error| Failure::usage(error.to_string()))?;
     let checks = health::checks(&args.candidate.health);
     let candidate = election.candidate(name).value(value_bytes(&args.candidate)).health(checks);
-    let candidate = recorded(candidate, &args.candidate);
+    // Its work is done by whoever reads what we say.
+    let candidate = equipped(candidate.work_outlives_process(), &args.candidate);
     let mut quit = Quit::new()?;
-    let mut writer = EventWriter { json: args.format.json, last: None };
+    let mut writer = EventWriter { election: args.target.election, json: args.format.json, last: None };
     let outcome = async {
         let candidacy = tokio::select! {
             candidacy = candidate.stand() => candidacy?,
             () = quit.asked() => return left_before_it_was_in_line(),
             never = say_what_is_waited_for(console) => match never {},
         };
-        hold(&election, candidacy, console, &mut writer, &mut quit).await
+        hold(&election, candidacy, &store, console, &mut writer, &mut quit).await
     };
     let outcome = outcome.await;
     // Also when the reader has gone, or something broke: the office is not left to expire.
@@ -131,20 +142,21 @@ fn left_before_it_was_in_line() -> Result<Event, Failure> {
 async fn hold(
     election: &Election<Unfenced>,
     mut candidacy: Candidacy<Unfenced>,
+    store: &StoreUrl,
     console: &Console,
     writer: &mut EventWriter,
     quit: &mut Quit,
 ) -> Result<Event, Failure> {
     let mut roles = candidacy.roles();
-    let mut claims = ClaimKeeper::new(console);
+    let mut claims = ClaimKeeper::new(store, console);
     loop {
         tokio::select! {
             biased;
             () = quit.asked() => return Ok(Event::Resigned),
             elected = candidacy.elected() => match elected? {
                 Some(leadership) => {
-                    witness_term(election, &leadership, console);
-                    let claim = claims.claim(&leadership.term(), candidacy.name());
+                    witness_term(election, &leadership, store, console);
+                    let claim = claims.claim(&leadership.term(), candidacy.name(), None);
                     if !lead(leadership, claim, writer, quit).await? {
                         return Ok(Event::Resigned);
                     }

@@ -118,6 +118,12 @@ fn concerns(wanted: Option<usize>, status: &Status) -> Vec<String> {
     let mut concerns = Vec::new();
     // It has not left yet.
     concerns.extend(paused(status).filter(|_| !status.vacant));
+    if status.leader().is_some_and(|leader| leader.unwell) {
+        concerns.push("the leader is unwell".to_owned());
+    }
+    if status.held_back.is_some() {
+        concerns.push("held back: three changes for health within ten minutes".to_owned());
+    }
     // Ordered a day ago, it may have been forgotten.
     if let Some(frozen) = status.frozen.as_ref().filter(|frozen| age(&frozen.order) > Some(FORGOTTEN)) {
         concerns.push(format!("frozen {}", frozen.order));

@@ -1,7 +1,7 @@
 //! `history`: who led, from when to when, and how each term ended, where the election keeps a
 //! record of its terms.
 
-use incumbent::{Status, TermEnd, TermRecord};
+use incumbent::{Shot, ShotResult, Status, TermEnd, TermRecord};
 use serde::Serialize;
 
 use super::read::quoted;
@@ -36,7 +36,18 @@ struct TermJson<'a> {
     why: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     order: Option<OrderJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fence: Option<FenceJson>,
     leads: bool,
+}
+
+/// What was last done to stop its work from outside.
+#[derive(Serialize)]
+struct FenceJson {
+    result: &'static str,
+    token: u64,
+    attempt: u32,
+    order: OrderJson,
 }
 
 impl<'a> TermJson<'a> {
@@ -60,6 +71,12 @@ impl<'a> TermJson<'a> {
             end: term.end.word(),
             why,
             order: order.map(OrderJson::new),
+            fence: term.fence.as_ref().map(|shot| FenceJson {
+                result: shot.result.word(),
+                token: shot.by.get(),
+                attempt: shot.attempt,
+                order: OrderJson::new(&shot.order),
+            }),
             leads,
         }
     }
@@ -113,9 +130,36 @@ fn table(status: &Status) -> Vec<String> {
 }
 
 fn how_it_ended(term: &TermRecord, leads: bool) -> String {
+    let shot = match &term.fence {
+        None => String::new(),
+        Some(shot) => format!("; {}", what_came_of(shot)),
+    };
+    format!("{}{shot}", end_of(term, leads))
+}
+
+/// What came of stopping it from outside.
+pub(super) fn what_came_of(shot: &Shot) -> String {
+    let (attempt, by) = (shot.attempt, shot.by);
+    let why = match shot.order.reason.is_empty() {
+        true => String::new(),
+        false => printable(&format!(": {}", shot.order.reason)),
+    };
+    match shot.result {
+        ShotResult::Claimed => format!("attempt {attempt} to stop it from outside, by token {by}, may have been made"),
+        ShotResult::Stopped => format!("stopped from outside by token {by}"),
+        ShotResult::TimedOut => {
+            format!("attempt {attempt} to stop it from outside, by token {by}, did not end in time{why}")
+        }
+        ShotResult::Released => printable(&format!("has stopped, says a person ({})", shot.order)),
+        _ => format!("attempt {attempt} to stop it from outside, by token {by}, failed{why}"),
+    }
+}
+
+fn end_of(term: &TermRecord, leads: bool) -> String {
     match &term.end {
         TermEnd::Open if leads => "leads".into(),
-        TermEnd::Open => "open: nobody has said that its work has stopped".into(),
+        TermEnd::Open if term.is_at_large() => "open: nobody has said that its work has stopped".into(),
+        TermEnd::Open => "open".into(),
         TermEnd::Closed { why, order, .. } if *order == Default::default() => format!("closed: {why}"),
         TermEnd::Closed { why, order, .. } => printable(&format!("closed: {why}, {order}")),
         TermEnd::Died { .. } => "died: no process of it is left".into(),

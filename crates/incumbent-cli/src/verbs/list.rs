@@ -55,6 +55,16 @@ pub(super) async fn read_all<F: Fencing>(client: &Client<F>, names: Vec<Election
     Ok(rows)
 }
 
+/// Those in which somebody stands or an order counts. A store also knows elections of which nothing
+/// but a record of what was is left.
+pub(super) fn current(rows: Vec<Row>) -> Vec<Row> {
+    let is_past = |status: &Status| {
+        let ordered = status.paused.is_some() || status.frozen.is_some() || status.ended || status.handover.is_some();
+        status.candidates.is_empty() && !ordered
+    };
+    rows.into_iter().filter(|(_, reading)| !reading.as_ref().is_ok_and(|reading| is_past(reading.get()))).collect()
+}
+
 /// Whether the store has stopped answering while these were read.
 pub(super) fn is_silent(rows: &[Row]) -> bool {
     !rows.is_empty() && unanswered(rows) >= SILENT_AFTER.min(rows.len())
@@ -71,12 +81,12 @@ pub(crate) async fn list(args: ListArgs, store: StoreUrl, console: &Console) -> 
         |rows: &[Row]| if args.format.json { json_text(&listed(&store, rows)) } else { Ok(table(rows).join("\n")) };
     if args.watch.watch {
         let read = async || {
-            let rows = read_all(&client, client.elections().await?).await?;
+            let rows = current(read_all(&client, client.elections().await?).await?);
             Ok(Shown { text: shown(&rows)?, news: format!("{:?}", rows.iter().map(news).collect::<Vec<_>>()) })
         };
         return screen::watch(console, read).await;
     }
-    let rows = read_all(&client, client.elections().await?).await?;
+    let rows = current(read_all(&client, client.elections().await?).await?);
     if rows.is_empty() && !args.format.json {
         console.note(format!("nobody stands in any election of {store}, and no order counts there"));
     } else {

@@ -12,10 +12,15 @@ use crate::args::EXIT_CODES;
 
 const ENVIRONMENT: &[(&str, &str)] = &[
     ("INCUMBENT_STORE", "The store's URL, if neither --store nor --store-file is given."),
+    (
+        "INCUMBENT_CLAIMS_DIR",
+        "Where claims are kept and read, instead of the usual places: see `incumbent claims --help`.",
+    ),
     ("XDG_STATE_HOME, HOME", "Where this user's own store is, if none is named: see FILES."),
     (
-        "INCUMBENT_ELECTION, INCUMBENT_NAME, INCUMBENT_TOKEN",
-        "Set by `incumbent run` for COMMAND: the election, this candidate's name, and the fencing token of its term.",
+        "INCUMBENT_ELECTION, INCUMBENT_NAME, INCUMBENT_TOKEN, INCUMBENT_STORE_ID",
+        "Set by `incumbent run` for COMMAND: the election, this candidate's name, the fencing token of its term, and \
+         the identity of the store that gave it.",
     ),
     ("NOTIFY_SOCKET", "Where `incumbent run` tells a service manager that it is ready and whether it leads."),
     (

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use incumbent::{CandidateInfo, Client, ElectionName, GroupStatus, ReadError, Reading, Status, StoreError, Unfenced};
 
-use super::list::{Row, first_failure, followers, is_silent, read_all};
+use super::list::{Row, current, first_failure, followers, is_silent, read_all};
 use super::watching_client;
 use crate::args::MetricsArgs;
 use crate::failure::{Code, Failure};
@@ -22,7 +22,7 @@ const TO_PRINT: &str = "leave --output out to print";
 type Figure = fn(&Reading<Status>) -> Option<f64>;
 
 /// What is said of each election: a name, a kind, what it means, and the figure.
-const FIGURES: [(&str, &str, &str, Figure); 14] = [
+const FIGURES: [(&str, &str, &str, Figure); 15] = [
     ("vacant", "gauge", "Whether nobody leads.", |reading| truth(reading.get().vacant)),
     ("leader_token", "gauge", "The fencing token of the leader; a change of it is a change of office.", |reading| {
         reading.get().leader()?.token.map(|token| token.get() as f64)
@@ -30,6 +30,9 @@ const FIGURES: [(&str, &str, &str, Figure); 14] = [
     ("followers", "gauge", "How many wait behind the leader.", |reading| Some(followers(reading.get()) as f64)),
     ("paused", "gauge", "Whether an operator has paused it.", |reading| truth(reading.get().paused.is_some())),
     ("frozen", "gauge", "Whether an operator has frozen it.", |reading| truth(reading.get().frozen.is_some())),
+    ("held_back", "gauge", "Whether health has moved it too often, and waits for an operator.", |reading| {
+        truth(reading.get().held_back.is_some())
+    }),
     ("ended", "gauge", "Whether it was ended a while ago.", |reading| truth(reading.get().ended)),
     ("handover", "gauge", "Whether the leader is asked to hand over.", |reading| {
         truth(reading.get().handover.is_some())
@@ -64,8 +67,8 @@ pub(crate) async fn metrics(args: MetricsArgs, store: StoreUrl) -> Result<u8, Fa
     }
     let read = async {
         let client = watching_client(&store).await?;
-        let names = meant(&args, &client).await?;
-        read_all(&client, names).await
+        let rows = read_all(&client, meant(&args, &client).await?).await?;
+        Ok::<_, Failure>(if args.elections.is_empty() { current(rows) } else { rows })
     };
     let (rows, failed) = match read.await {
         Ok(rows) => (rows, None),

@@ -20,18 +20,19 @@ pub(crate) mod status;
 
 use std::convert::Infallible;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-use incumbent::store::{random, state_directory};
+use incumbent::store::{Namespaces, random, state_directory};
 use incumbent::{
-    Candidate, Client, ClientBuilder, ConnectError, Election, ElectionName, Leadership, Sighting, Unfenced, Witness,
+    Candidate, Client, ClientBuilder, ConnectError, Election, ElectionName, Leadership, Sighting, StoreId, Unfenced,
+    Witness,
 };
 
 use crate::args::CandidateArgs;
 use crate::failure::{Code, Failure};
 use crate::logging::{self, LastError};
 use crate::output::Console;
+use crate::stonith;
 use crate::store_url::{StoreUrl, in_container};
 
 /// How long a client may take to leave everything tidy.
@@ -70,10 +71,10 @@ fn last_error() -> String {
     }
 }
 
-/// The election, for a verb that writes, but is no candidate.
+/// The election, for a verb that writes, but is no candidate: an order in a directory that was not
+/// there, whose name may be mistyped, would be heeded by nobody.
 async fn election(name: &ElectionName, store: &StoreUrl) -> Result<Election<Unfenced>, Failure> {
-    let client = Client::builder().connect_unfenced(store.url()).await.map_err(|error| at(store, error))?;
-    client.election(name.as_str()).map_err(|error| Failure::usage(error.to_string()))
+    watching_client(store).await?.election(name.as_str()).map_err(|error| Failure::usage(error.to_string()))
 }
 
 /// The election, for a verb that only reads.
@@ -91,8 +92,8 @@ async fn seen_client(store: &StoreUrl) -> Result<Client<Unfenced>, Failure> {
     client.map_err(|error| at(store, error))
 }
 
-/// The same for those who watch from outside, often as another user: the store of one that has none
-/// is not empty, but missing.
+/// The same for those who watch or act from outside, often as another user: the store of one that
+/// has none is not empty, but missing.
 async fn watching_client(store: &StoreUrl) -> Result<Client<Unfenced>, Failure> {
     seeing_client(Client::builder(), store).await.map_err(|error| match error {
         ConnectError::Missing { .. } if !store.was_named() => {
@@ -140,11 +141,11 @@ fn witness_of_this_user() -> Option<Witness> {
     state_directory().map(|directory| Witness::new(directory.with_file_name("incumbent-witness")))
 }
 
-/// Remembers who leads now, and warns if the store is older than what this host has seen. The term
-/// goes on meanwhile, and whatever comes of this.
-fn witness_term(election: &Election<Unfenced>, leadership: &Leadership<Unfenced>, console: &Console) {
+/// Remembers who leads now and in which store, and warns if the store is older than what this host
+/// has seen, or another one. The term goes on meanwhile, and whatever comes of this.
+fn witness_term(election: &Election<Unfenced>, leadership: &Leadership<Unfenced>, store: &StoreUrl, console: &Console) {
     let (Some(witness), Some(token)) = (witness_of_this_user(), leadership.token_if_any().cloned()) else { return };
-    let (election, console) = (election.clone(), console.clone());
+    let (election, place, console) = (election.clone(), store.place(), console.clone());
     tokio::spawn(async move {
         // The store knows under which id.
         let Ok(reading) = election.leader().await else { return };
@@ -154,11 +155,17 @@ fn witness_term(election: &Election<Unfenced>, leadership: &Leadership<Unfenced>
         let looked = tokio::task::spawn_blocking(move || {
             let seen = witness.seen(&token.store, &name);
             let noted = witness.note(&token.store, &name, leads);
-            (seen, noted)
+            let before = place.and_then(|place| {
+                let _ = witness.note_place(&place, &token.store).inspect_err(cannot_note);
+                let before = witness.store_at(&place).ok()?.filter(|before| *before != token.store)?;
+                Some((before, witness.path_of_place(&place)))
+            });
+            let _ = noted.inspect_err(cannot_note);
+            (seen, before)
         });
-        let Ok((seen, noted)) = looked.await else { return };
-        if let Err(error) = noted {
-            tracing::debug!(%error, "cannot write down who leads");
+        let Ok((seen, before)) = looked.await else { return };
+        if let Some((before, file)) = before {
+            console.warn(another_than_seen(election.name(), &before, &file));
         }
         if let Ok(Some(seen)) = seen
             && seen.is_later_than(&leads)
@@ -166,6 +173,20 @@ fn witness_term(election: &Election<Unfenced>, leadership: &Leadership<Unfenced>
             console.warn(older_than_seen(election.name(), seen));
         }
     });
+}
+
+fn cannot_note(error: &std::io::Error) {
+    tracing::debug!(%error, "cannot write down who leads");
+}
+
+/// What is wrong with a store that is not the one which was found there before.
+fn another_than_seen(election: &ElectionName, before: &StoreId, file: &std::path::Path) -> String {
+    format!(
+        "this host has seen another store here, {before}: tokens of the two do not compare; `incumbent doctor {}` looks \
+         closer, docs/runbooks.md#the-store-was-restored says what to do; if it was replaced on purpose, remove {}",
+        read::quoted(election),
+        file.display()
+    )
 }
 
 /// What is wrong with a store in which somebody leads that came before this one.
@@ -243,12 +264,13 @@ fn default_name(host: &str, pid: u32, unique_pid: bool) -> String {
 fn numbers_are_the_hosts() -> bool {
     // The kernel's first namespace of process numbers always has this one (PROC_PID_INIT_INO).
     const HOSTS: u64 = 0xeffffffc;
-    std::fs::metadata("/proc/self/ns/pid").is_ok_and(|namespace| namespace.ino() == HOSTS)
+    Namespaces::this().numbers == HOSTS
 }
 
-/// With what it asks for to be on record. Its work is done by other processes than this one.
-fn recorded(candidate: Candidate<Unfenced>, standing: &CandidateArgs) -> Candidate<Unfenced> {
-    let candidate = candidate.work_outlives_process();
+/// With its priority, what is to be on record of it, and what stops the last leader.
+fn equipped(candidate: Candidate<Unfenced>, standing: &CandidateArgs) -> Candidate<Unfenced> {
+    let candidate = stonith::armed(candidate, &standing.fence);
+    let candidate = standing.priority.into_iter().fold(candidate, Candidate::priority);
     if standing.record { candidate.recorded() } else { candidate }
 }
 

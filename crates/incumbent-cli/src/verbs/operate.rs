@@ -1,5 +1,5 @@
-//! The acts of an operator: transfer, resign, depose, pause, resume, freeze, unfreeze, end. Each
-//! returns once it has taken effect.
+//! The acts of an operator: transfer, resign, depose, pause, resume, freeze, unfreeze, ack, end.
+//! Each returns once it has taken effect.
 
 use std::convert::Infallible;
 use std::env;
@@ -12,8 +12,8 @@ use serde::Serialize;
 use super::read::{described, quoted};
 use super::{election, last_error};
 use crate::args::{
-    ActArgs, DeposeArgs, EndArgs, FreezeArgs, OrderArgs, PauseArgs, PeersAct, PeersArgs, ResignArgs, ResumeArgs,
-    TransferArgs, UnfreezeArgs,
+    AckArgs, ActArgs, DeposeArgs, EndArgs, FencedArgs, FreezeArgs, OrderArgs, PauseArgs, PeersAct, PeersArgs,
+    ResignArgs, ResumeArgs, TransferArgs, UnfreezeArgs,
 };
 use crate::duration::show;
 use crate::failure::{Code, Failure};
@@ -116,7 +116,7 @@ impl<'a> Act<'a> {
 }
 
 /// Who gives an order, unless it is said: the one who became root, rather than root.
-fn user_at_host() -> String {
+pub(super) fn user_at_host() -> String {
     let mut named = ["SUDO_USER", "USER", "LOGNAME"].into_iter().filter_map(|name| env::var(name).ok());
     let user = named.find(|name| !name.is_empty());
     let user = user.unwrap_or_else(|| format!("user {}", rustix::process::getuid().as_raw()));
@@ -152,6 +152,14 @@ pub(crate) async fn depose(args: DeposeArgs, store: StoreUrl, console: &Console)
     act.report(&format!("deposed the leader with token {token}"), Some(token.get())).await
 }
 
+pub(crate) async fn fenced(args: FencedArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
+    let act = Act::new("fenced", &args.act, &store, console).await?;
+    let operator = act.operator(&args.order);
+    act.carry_out(operator.fenced(args.token, act.args.timeout), OR_ELSE).await?;
+    act.report(&format!("the work with token {} has stopped, says the record", args.token), Some(args.token.get()))
+        .await
+}
+
 pub(crate) async fn pause(args: PauseArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
     let act = Act::new("pause", &args.act, &store, console).await?;
     let operator = act.operator(&args.order);
@@ -166,7 +174,16 @@ pub(crate) async fn pause(args: PauseArgs, store: StoreUrl, console: &Console) -
 pub(crate) async fn resume(args: ResumeArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
     let act = Act::new("resume", &args.act, &store, console).await?;
     let operator = act.election.operator();
-    act.carry_out(operator.resume(act.args.timeout), OR_ELSE).await?;
+    let Some(first) = args.first else {
+        act.carry_out(operator.resume(act.args.timeout), OR_ELSE).await?;
+        return act.report("resumed", None).await;
+    };
+    let or_else = format!(
+        "nobody else leads until {first:?} does: is it running, and fit? `incumbent resume {}` lets everybody stand",
+        quoted(act.name)
+    );
+    let operator = operator.by(user_at_host());
+    act.carry_out(operator.resume_first(first, act.args.timeout), &or_else).await?;
     act.report("resumed", None).await
 }
 
@@ -182,6 +199,13 @@ pub(crate) async fn unfreeze(args: UnfreezeArgs, store: StoreUrl, console: &Cons
     let operator = act.election.operator();
     act.carry_out(operator.unfreeze(act.args.timeout), OR_ELSE).await?;
     act.report("unfrozen", None).await
+}
+
+pub(crate) async fn ack(args: AckArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
+    let act = Act::new("ack", &args.act, &store, console).await?;
+    let operator = act.election.operator();
+    act.carry_out(operator.acknowledge(act.args.timeout), OR_ELSE).await?;
+    act.report("acknowledged", None).await
 }
 
 pub(crate) async fn end(args: EndArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {

@@ -74,14 +74,20 @@ pub(crate) async fn candidates(args: CandidatesArgs, store: StoreUrl, console: &
             console.note(format!("nobody leads; `incumbent status {}` says why", quoted(name)));
         }
     }
-    Ok(0)
+    Ok(if line.is_empty() { Code::No as u8 } else { 0 })
 }
 
 /// `node-1 (token 7, value 10.0.0.7:80)`
 pub(crate) fn described(leader: &CandidateInfo) -> String {
     let token = leader.token.map_or_else(|| "no token".to_owned(), |token| format!("token {token}"));
     let value = Value::shown(&leader.value).map_or_else(String::new, |value| format!(", value {value}"));
-    format!("{} ({token}{value})", json::name(leader))
+    let unwell = if leader.unwell { ", unwell" } else { "" };
+    format!("{} ({token}{value}{unwell})", json::name(leader))
+}
+
+/// The priority, where it is not that of one that has none.
+pub(crate) fn priority(one: &CandidateInfo, before: &str) -> String {
+    if one.priority == 0 { String::new() } else { format!("{before}priority {}", one.priority) }
 }
 
 /// One row for each, in the order of the line.
@@ -101,7 +107,12 @@ pub(crate) fn table(line: &[CandidateInfo], first_leads: bool) -> Vec<String> {
             None => format!("  id {}", "-".repeat(32)),
         };
         let value = Value::shown(&line[place].value).unwrap_or_default();
-        let row = format!("{role}  {:names_width$}  token {:>tokens_width$}{id}  {value}", names[place], tokens[place]);
+        let unwell = if line[place].unwell { "  unwell" } else { "" };
+        let priority = priority(&line[place], "  ");
+        let row = format!(
+            "{role}  {:names_width$}  token {:>tokens_width$}{id}{unwell}{priority}  {value}",
+            names[place], tokens[place]
+        );
         row.trim_end().to_owned()
     };
     (0..line.len()).map(row).collect()

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use incumbent::{
-    CandidateInfo, Election, ElectionName, Frozen, GroupStatus, Order, Reading, Sighting, Silence, Status, Unfenced,
+    CandidateInfo, Deposed, Election, ElectionName, Frozen, GroupStatus, Order, Pending, Reading, Shot, Sighting,
+    Silence, Status, TermRecord, Unfenced,
 };
 use serde::Serialize;
 
+use super::history::what_came_of;
 use super::list::followers;
-use super::read::{described, quoted};
+use super::read::{described, priority, quoted};
 use super::screen::{self, Shown};
 use super::{awaited_election, older_than_seen, seen_election};
 use crate::args::StatusArgs;
@@ -36,10 +38,20 @@ pub(super) struct StatusJson<'a> {
     followers: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     vacant_because: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fencing: Option<FencingJson>,
     paused: Option<OrderJson>,
+    /// The one that may stand all the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first: Option<String>,
     frozen: Option<FrozenJson>,
     handover: Option<HandoverJson>,
     ended: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held_back: Option<HeldBackJson>,
+    /// Somebody is healing it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recovery: Option<RecoveryJson>,
     /// For how long nothing has been heard from the leader, where the store can say.
     #[serde(skip_serializing_if = "Option::is_none")]
     silent_ms: Option<u64>,
@@ -49,6 +61,15 @@ pub(super) struct StatusJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     seen_token: Option<u64>,
     age_ms: u64,
+}
+
+/// The last leader that the first in line stops from outside, and what came of it.
+#[derive(Serialize)]
+struct FencingJson {
+    token: u64,
+    result: &'static str,
+    attempt: u32,
+    order: OrderJson,
 }
 
 /// A group of peers, as it answers.
@@ -101,17 +122,40 @@ impl FrozenJson {
 struct HandoverJson {
     from: u64,
     to: Option<u64>,
+    /// Only where it is so.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    for_health: bool,
     #[serde(flatten)]
     order: OrderJson,
+}
+
+#[derive(Serialize)]
+struct RecoveryJson {
+    id: String,
+    step: String,
+    #[serde(flatten)]
+    order: OrderJson,
+}
+
+#[derive(Serialize)]
+struct HeldBackJson {
+    token: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at_ms: Option<u64>,
 }
 
 /// Why nobody leads.
 #[derive(Clone, Copy)]
 pub(super) enum Vacancy<'a> {
     Paused,
+    /// The same, until the candidate of this name leads.
+    WaitsFor(&'a str),
     Ended,
-    Deposed,
+    /// An operator removed a leader, and none is known to have come after it.
+    Deposed(&'a Deposed),
     NoCandidates,
+    /// The first in line is not in office yet, or no longer.
+    Pending(&'a CandidateInfo, Pending),
     /// Of peers: too few answer.
     NoMajority(&'a GroupStatus),
     /// Of peers: they have never been complete.
@@ -141,11 +185,13 @@ impl<'a> Vacancy<'a> {
             });
         }
         if status.paused.is_some() {
-            Some(Vacancy::Paused)
+            Some(status.first.as_deref().map_or(Vacancy::Paused, Vacancy::WaitsFor))
         } else if status.ended {
             Some(Vacancy::Ended)
-        } else if status.deposed.is_some() {
-            Some(Vacancy::Deposed)
+        } else if let (Some(head), Some(pending)) = (status.candidates.first(), status.pending) {
+            Some(Vacancy::Pending(head, pending))
+        } else if let Some(deposed) = last_deposed(status) {
+            Some(Vacancy::Deposed(deposed))
         } else {
             Some(Vacancy::NoCandidates)
         }
@@ -153,15 +199,18 @@ impl<'a> Vacancy<'a> {
 
     /// Whether an operator wants it so.
     pub(super) fn is_ordered(self) -> bool {
-        matches!(self, Vacancy::Paused | Vacancy::Ended)
+        matches!(self, Vacancy::Paused | Vacancy::WaitsFor(_) | Vacancy::Ended)
     }
 
     pub(super) fn word(self) -> &'static str {
         match self {
-            Vacancy::Paused => "paused",
+            Vacancy::Paused | Vacancy::WaitsFor(_) => "paused",
             Vacancy::Ended => "ended",
-            Vacancy::Deposed => "deposed",
+            Vacancy::Deposed(_) => "deposed",
             Vacancy::NoCandidates => "no_candidates",
+            Vacancy::Pending(_, Pending::Leaving) => "leaving",
+            Vacancy::Pending(_, Pending::Fencing) => "fencing",
+            Vacancy::Pending(..) => "taking",
             Vacancy::NoMajority(_) => "no_majority",
             Vacancy::Forming(_) => "forming",
             Vacancy::StateLost(_) => "state_lost",
@@ -176,13 +225,21 @@ impl<'a> Vacancy<'a> {
             Vacancy::Paused => {
                 format!("Nobody leads because the election is paused. `incumbent resume {name}` resumes it.")
             }
+            Vacancy::WaitsFor(first) => format!(
+                "Nobody leads because the election is paused until {} leads: is it running, and fit? `incumbent resume \
+                 {name}` lets everybody stand.",
+                printable(first)
+            ),
             Vacancy::Ended => format!(
                 "Nobody leads because the election was ended, and nobody has stood since. The next candidate starts \
                  afresh: `incumbent run {name} -- COMMAND`."
             ),
-            Vacancy::Deposed => format!(
-                "Nobody leads because the last leader was deposed, and nobody else is in line. Is a candidate \
-                 running? `incumbent run {name} -- COMMAND`."
+            // One that leads for a moment leaves the note of it behind.
+            Vacancy::Deposed(deposed) => format!(
+                "Nobody leads because nobody is in line. The leader with token {} was deposed{}. Is a candidate running? \
+                 `incumbent run {name} -- COMMAND`.",
+                deposed.token,
+                when_and_why(&deposed.order)
             ),
             Vacancy::NoMajority(group) => format!(
                 "Nobody leads, as far as can be seen: {} of {} members answer, and {} are needed. Start the others, or check \
@@ -202,15 +259,52 @@ impl<'a> Vacancy<'a> {
                 "Nobody leads at the moment: the members are about to elect somebody, unless none of them stands."
                     .to_owned()
             }
+            Vacancy::Pending(head, Pending::Leaving) => {
+                format!(
+                    "Nobody leads at the moment: {} has stopped its work, and its place in line goes next.",
+                    described(head)
+                )
+            }
+            Vacancy::Pending(head, Pending::Fencing) => format!(
+                "Nobody leads yet: {} is first in line, and stops the work of the last leader from outside first. \
+                 `incumbent history {name}` shows what came of it; once you have checked that this work has stopped, \
+                 `incumbent fenced {name} --token TOKEN --i-have-checked` says so.",
+                described(head)
+            ),
+            Vacancy::Pending(head, _) => format!(
+                "Nobody leads yet: {} is first in line and takes office once its fences are raised and its term is on \
+                 record. If that lasts, its log says what it waits for; does the store take writes?",
+                described(head)
+            ),
             Vacancy::NoCandidates => {
                 let why = if store.keeps_line() { " because nobody is in line" } else { "" };
                 format!(
-                    "Nobody leads{why}. Is a candidate running, with exactly this store and this name? \
+                    "Nobody leads{why}. Is a candidate running, with exactly this store and this name, and is it fit? \
                      `incumbent run {name} -- COMMAND` starts one."
                 )
             }
         }
     }
+}
+
+/// The last leader, while the first in line stops its work from outside, and what came of that so
+/// far.
+fn shot_at(status: &Status) -> Option<(&TermRecord, &Shot)> {
+    status.pending.filter(|pending| *pending == Pending::Fencing)?;
+    let term = status.terms.iter().rev().find(|term| term.is_at_large())?;
+    Some((term, term.fence.as_ref()?))
+}
+
+/// The leader that was removed, unless it is on record that another one led since.
+fn last_deposed(status: &Status) -> Option<&Deposed> {
+    let since = |deposed: &&Deposed| status.terms.iter().all(|term| term.token <= deposed.token);
+    status.deposed.as_ref().filter(since)
+}
+
+/// ` by ada@ops1: new disk, 3 min ago`
+fn when_and_why(order: &Order) -> String {
+    let ago = age(order).map_or_else(String::new, |age| format!(", {} ago", show(age)));
+    printable(&format!(" {order}{ago}"))
 }
 
 fn is_forming(group: &GroupStatus, name: &str) -> String {
@@ -293,14 +387,31 @@ pub(super) fn to_json<'a>(name: &'a ElectionName, store: &StoreUrl, reading: &Re
         leader: status.leader().map(CandidateJson::new),
         followers: store.keeps_line().then(|| followers(status)),
         vacant_because: Vacancy::of(status).map(Vacancy::word),
+        fencing: shot_at(status).map(|(term, shot)| FencingJson {
+            token: term.token.get(),
+            result: shot.result.word(),
+            attempt: shot.attempt,
+            order: OrderJson::new(&shot.order),
+        }),
         paused: status.paused.as_ref().map(OrderJson::new),
+        first: status.first.as_deref().map(str::to_owned),
         frozen: status.frozen.as_ref().map(FrozenJson::new),
         handover: status.handover.as_ref().map(|handover| HandoverJson {
             from: handover.from.get(),
             to: handover.heir.as_ref().map(|heir| heir.token.get()),
+            for_health: handover.for_health,
             order: OrderJson::new(&handover.order),
         }),
         ended: status.ended,
+        held_back: status.held_back.map(|held_back| HeldBackJson {
+            token: held_back.token.get(),
+            at_ms: Some(held_back.at_ms).filter(|at| *at > 0),
+        }),
+        recovery: status.recovery.as_ref().map(|recovery| RecoveryJson {
+            id: recovery.id.to_string(),
+            step: recovery.step.to_string(),
+            order: OrderJson::new(&recovery.order),
+        }),
         silent_ms: status.silence.map(|silence| u64::try_from(silence.lasts.as_millis()).unwrap_or(u64::MAX)),
         group: status.group.as_ref().map(|group| GroupJson {
             members: group.members,
@@ -330,8 +441,12 @@ pub(super) fn page(name: &ElectionName, store: &StoreUrl, status: &Status) -> Ve
             }
             let waiting = if store.keeps_line() { in_line(followers) } else { NO_LINE.to_owned() };
             page.push(row("in line", &waiting));
+            page.extend(why_it_stays(status, followers).map(|why| row("stays", &paint.yellow(&why))));
         }
         None => page.push(row("leader", &paint.yellow("nobody"))),
+    }
+    if let Some((term, shot)) = shot_at(status) {
+        page.push(row("fencing", &paint.yellow(&format!("token {}: {}", term.token, what_came_of(shot)))));
     }
     if let Some(group) = &status.group {
         page.push(row("members", &format!("{} of {} answer", group.answering, group.members)));
@@ -343,15 +458,33 @@ pub(super) fn page(name: &ElectionName, store: &StoreUrl, status: &Status) -> Ve
     if let Some(order) = &status.paused {
         page.push(row("paused", &paint.yellow(&ordered(order))));
     }
+    if let Some(recovery) = &status.recovery {
+        let ago = age(&recovery.order).map_or_else(String::new, |age| format!(", {} ago", show(age)));
+        let text = format!("{} is at step {} (by {}{ago})", recovery.id, recovery.step, recovery.order.by);
+        page.push(row("recovery", &paint.yellow(&printable(&text))));
+    }
     if let Some(frozen) = &status.frozen {
         let lasts = frozen.lasts.map_or_else(String::new, |lasts| format!("; for {}", show(lasts)));
         page.push(row("frozen", &paint.yellow(&format!("{}{lasts}", ordered(&frozen.order)))));
+    }
+    if let Some(held_back) = status.held_back {
+        let ago =
+            age(&Order::new("", held_back.at_ms, "")).map_or_else(String::new, |age| format!(", {} ago", show(age)));
+        let text = format!(
+            "three changes for health within ten minutes{ago}: health moves nothing until `incumbent ack {}`",
+            quoted(name)
+        );
+        page.push(row("held back", &paint.yellow(&text)));
     }
     if let Some(handover) = &status.handover {
         let heir = handover.heir.as_ref();
         let to = heir.map_or_else(|| "the next in line".to_owned(), |heir| format!("token {}", heir.token));
         let order = handover.order.to_string();
-        let by = if handover.order.by.is_empty() { String::new() } else { format!(", {}", printable(&order)) };
+        let by = match handover.for_health {
+            true => ", since the leader is unwell".to_owned(),
+            false if handover.order.by.is_empty() => String::new(),
+            false => format!(", {}", printable(&order)),
+        };
         page.push(row("handover", &format!("from token {} to {to}, under way{by}", handover.from)));
     }
     if status.ended && !status.vacant {
@@ -379,8 +512,13 @@ pub(super) fn ordered(order: &Order) -> String {
 
 /// How long ago it was ordered, as far as the wall clock here and the one there agree.
 pub(super) fn age(order: &Order) -> Option<Duration> {
+    since(order.at_ms)
+}
+
+/// How long ago that was, in milliseconds since 1970.
+pub(super) fn since(at_ms: u64) -> Option<Duration> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
-    (order.at_ms > 0).then(|| now.saturating_sub(Duration::from_millis(order.at_ms)))
+    (at_ms > 0).then(|| now.saturating_sub(Duration::from_millis(at_ms)))
 }
 
 /// It is renewed every third of the TTL: by now it should have been.
@@ -408,7 +546,21 @@ fn refusals(refusing: &[(Arc<str>, &'static str)]) -> String {
 
 fn named(one: &CandidateInfo) -> String {
     let token = one.token.map_or_else(String::new, |token| format!(" ({token})"));
-    format!("{}{token}", json::name(one))
+    let unwell = if one.unwell { " unwell" } else { "" };
+    format!("{}{token}{unwell}{}", json::name(one), priority(one, " "))
+}
+
+/// Why a leader that is unwell is still there. What holds it has a row of its own.
+fn why_it_stays(status: &Status, followers: &[CandidateInfo]) -> Option<String> {
+    let held = status.frozen.is_some() || status.held_back.is_some();
+    let unwell = status.leader().is_some_and(|leader| leader.unwell) && !held;
+    // Nobody gets past one of another library.
+    let mut ours = followers.iter().take_while(|one| one.id.is_some());
+    let nobody_fit = unwell && ours.all(|one| one.unwell);
+    nobody_fit.then(|| match followers.iter().any(|one| one.unwell) {
+        true => "nobody in line is better: look at what they share".to_owned(),
+        false => "nobody in line can take over".to_owned(),
+    })
 }
 
 fn in_line(followers: &[CandidateInfo]) -> String {

@@ -5,9 +5,16 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::host::{Host, in_time};
+
+/// As each event comes.
+fn event(event: Value) -> Value {
+    let mut all = json!({"v": 1, "election": "jobs/x"});
+    all.as_object_mut().unwrap().extend(event.as_object().unwrap().clone());
+    all
+}
 
 #[test]
 fn the_end_of_input_resigns() {
@@ -18,7 +25,7 @@ fn the_end_of_input_resigns() {
     assert!(elected["remaining_ms"].as_u64().unwrap() > 0);
     assert_eq!(host.leader("jobs/x"), Some(("a".into(), 1)));
     drop(campaign.stdin.take());
-    assert_eq!(campaign.json(), json!({"event": "resigned"}));
+    assert_eq!(campaign.json(), event(json!({"event": "resigned"})));
     assert_eq!(campaign.wait(), Some(0));
     assert_eq!(host.leader("jobs/x"), None);
     // That was one term: the next token is the next number.
@@ -32,21 +39,21 @@ fn a_follower_hears_of_its_turn_and_a_leader_of_its_loss() {
     let mut a = host.start(["campaign", "--name", "a", "--grace", "2s", "jobs/x", "--json"]);
     assert_eq!(a.json()["event"], "elected");
     let mut b = host.start(["campaign", "--name", "b", "jobs/x", "--json"]);
-    assert_eq!(b.json(), json!({"event": "following", "ahead": "a", "token": 1}));
+    assert_eq!(b.json(), event(json!({"event": "following", "ahead": "a", "token": 1})));
     host.ok(["transfer", "jobs/x", "--to", "b"]);
-    assert_eq!(a.json(), json!({"event": "stopping", "reason": "transferred"}));
-    assert_eq!(a.json(), json!({"event": "lost", "reason": "transferred"}));
+    assert_eq!(a.json(), event(json!({"event": "stopping", "reason": "transferred"})));
+    assert_eq!(a.json(), event(json!({"event": "lost", "reason": "transferred"})));
     assert_eq!(a.json()["event"], "following");
     assert_eq!(b.json()["event"], "elected");
 
     b.signal(Signal::TERM);
-    assert_eq!(b.json(), json!({"event": "resigned"}));
+    assert_eq!(b.json(), event(json!({"event": "resigned"})));
     assert_eq!(b.wait(), Some(0));
     assert_eq!(a.json()["event"], "elected");
     host.ok(["end", "jobs/x"]);
-    assert_eq!(a.json(), json!({"event": "stopping", "reason": "ended"}));
-    assert_eq!(a.json(), json!({"event": "lost", "reason": "ended"}));
-    assert_eq!(a.json(), json!({"event": "ended"}));
+    assert_eq!(a.json(), event(json!({"event": "stopping", "reason": "ended"})));
+    assert_eq!(a.json(), event(json!({"event": "lost", "reason": "ended"})));
+    assert_eq!(a.json(), event(json!({"event": "ended"})));
     assert_eq!(a.wait(), Some(0));
 }
 

@@ -7,7 +7,7 @@ use rustix::fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::host::{Host, Process, eventually, stop};
+use crate::host::{Host, Process, eventually, finish, stop};
 
 /// What this host's processes claim.
 fn claims(host: &Host) -> Vec<Value> {
@@ -22,8 +22,10 @@ fn until_claimed(host: &Host, token: u64) -> Value {
     eventually(&format!("a claim to token {token}"), || claims(host).into_iter().find(|claim| claim["token"] == token))
 }
 
+/// How many claims are on file, drafts included.
 fn files(host: &Host) -> usize {
-    fs::read_dir(host.path("incumbent")).map_or(0, Iterator::count)
+    let entries = fs::read_dir(host.path("incumbent")).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_name().to_string_lossy().contains(".claim")).count()
 }
 
 fn pid(process: &Process) -> u32 {
@@ -108,12 +110,52 @@ fn a_stopped_process_claims_its_office_until_its_time_is_over() {
 fn a_leader_that_cannot_write_its_claim_leads_all_the_same() {
     let host = Host::new();
     let mut command = host.command(["campaign", "--name", "a", "jobs/x", "--json"]);
-    command.env("XDG_RUNTIME_DIR", host.path("nowhere"));
+    command.env("INCUMBENT_CLAIMS_DIR", host.path("nowhere/claims"));
     let mut leader = Process::start(command);
     assert_eq!(leader.json()["event"], "elected");
     leader.until_ever_said("`incumbent claims` will not show this process");
     drop(leader.stdin.take());
     assert_eq!(leader.wait(), Some(0));
+}
+
+/// A service with a directory of its own for temporary files, and one whose /run nobody else sees.
+#[test]
+fn claims_that_are_kept_elsewhere_are_found_by_their_processes() {
+    let host = Host::new();
+    for (way, options) in [
+        ("env", &[][..]),
+        (
+            "unshare",
+            &[
+                "--user",
+                "--map-root-user",
+                "--mount",
+                "/bin/sh",
+                "-c",
+                r#"mount -t tmpfs none "$FOLDER/run" && exec "$0" "$@""#,
+            ],
+        ),
+    ] {
+        fs::create_dir_all(host.path("run")).unwrap();
+        // All that lead on this host are listed, those of other tests, too.
+        let election = format!("{way}/{}", std::process::id());
+        let mut leader = host.by_way_of(way, options, ["campaign", "--name", "a", &election, "--json"]);
+        let mut leader = Process::start({
+            leader.env_remove("INCUMBENT_CLAIMS_DIR").env("XDG_RUNTIME_DIR", host.path("run"));
+            leader
+        });
+        assert_eq!(leader.json()["event"], "elected");
+        let listed = || {
+            let mut command = host.command(["claims", "--json"]);
+            command.env_remove("INCUMBENT_CLAIMS_DIR").env("XDG_RUNTIME_DIR", host.path("other"));
+            let claims = finish(command).json()["claims"].as_array().unwrap().clone();
+            claims.into_iter().find(|claim| claim["election"] == election.as_str())
+        };
+        assert_eq!(eventually("its claim", listed)["url"], host.store(), "{way}");
+        drop(leader.stdin.take());
+        assert_eq!(leader.wait(), Some(0));
+        assert_eq!(listed(), None, "{way}");
+    }
 }
 
 /// Otherwise each handover would look like two leaders for a moment. The kernel tells the order in
@@ -134,7 +176,9 @@ fn a_claim_goes_before_the_office_does() {
         let mut reader = Reader::new(&inotify, &mut buffer);
         let mut went = Vec::new();
         while let Ok(event) = reader.next() {
-            went.push(event.wd() == claim);
+            // What the guardian leaves behind goes when all is over.
+            let is_word = event.file_name().is_some_and(|name| name.to_bytes().ends_with(b".stopped"));
+            went.extend((!is_word).then_some(event.wd() == claim));
         }
         let first = went.split_first().map(|(claim, entry)| *claim && !entry.is_empty() && !entry.contains(&true));
         assert_eq!(first, Some(true), "{verb:?}: the claim, and then the entry: {went:?}");

@@ -5,10 +5,11 @@ use std::process::Command;
 
 use incumbent::fence::{FencingToken, FileFence};
 use incumbent::{ElectionName, StoreId, Token};
-use rustix::process::Signal;
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::host::{Host, Process, Said, eventually, stop};
+use crate::host::{Host, Process, Said, children, eventually, stop};
 
 /// Starts a campaign, and waits until it leads. Nothing expires while the test looks.
 fn lead(host: &Host, name: &str) -> (Process, u64) {
@@ -58,11 +59,13 @@ fn found(code: &str, exit: i32) -> (Vec<String>, Option<i32>) {
 #[test]
 fn an_election_that_is_as_it_should_be_shows_nothing() {
     let host = Host::new();
-    assert_eq!(diagnosis(&host, &[]), nothing(), "nobody has ever stood");
+    assert_eq!(diagnosis(&host, &[]), found("D10", 0), "nobody has ever stood, and nobody is missed");
+    let said = host.ok(["doctor", "jobs/x"]);
+    assert!(said.out.contains("nothing found in jobs/x; nobody leads\n"), "{said:?}");
     let (leader, _) = lead(&host, "a");
     assert_eq!(diagnosis(&host, &[]), nothing());
     let said = host.ok(["doctor", "jobs/x"]);
-    assert!(said.out.starts_with("nothing found in jobs/x\nlooked at: "), "{said:?}");
+    assert!(said.out.starts_with("nothing found in jobs/x; a (token 1) leads\nlooked at: "), "{said:?}");
     // Killed, it leaves a file behind, and that is all that it leaves.
     leader.signal(Signal::KILL);
     drop(leader);
@@ -98,20 +101,165 @@ fn a_stopped_leader_that_was_deposed_is_found_beside_the_next() {
     assert_eq!(diagnosis(&host, &[]), nothing());
 }
 
+/// Its time is over, and it cannot say so; its guardian has stopped the work.
+#[test]
+fn work_that_was_stopped_for_a_suspended_leader_is_not_found() {
+    let host = Host::new();
+    let run = |name| host.start(["run", "--ttl", "4s", "--name", name, "jobs/x", "--", "sleep", "1000"]);
+    let stopped = run("a");
+    host.until_in_line("jobs/x", &["a"]);
+    let _next = run("b");
+    host.until_in_line("jobs/x", &["a", "b"]);
+    stop(stopped.pid());
+    let both = || Some(claims(&host)).filter(|claims| claims.len() == 2 && claims[0]["remaining_ms"] == 0);
+    let over = eventually("the next leader", both);
+    assert_eq!((&over[0]["suspended"], &over[0]["work_gone"]), (&json!(true), &json!(true)), "{over:?}");
+    assert_eq!(diagnosis(&host, &[]), nothing());
+    let text = host.ok(["claims"]).out;
+    assert!(text.contains("over, and its work was stopped, process suspended"), "{text}");
+}
+
+/// Leader and guardian are both killed. The kernel kills the command then, but not what it started.
+#[test]
+fn work_that_outlives_its_leader_is_found_beside_the_next() {
+    let host = Host::new();
+    let line = "sleep 1000 & wait";
+    let leader = host.start(["run", "--ttl", "3s", "--name", "a", "jobs/x", "--shell", "--", line]);
+    until_claimed(&host, "a");
+    let only_child = |of| eventually("a child", || <[_; 1]>::try_from(children(of)).ok())[0];
+    let guardian = only_child(leader.pid());
+    let work = only_child(only_child(guardian));
+    let is_program = |name| fs::read_to_string(format!("/proc/{}/comm", work.as_raw_pid())).unwrap().trim() == name;
+    eventually("its program", || is_program("sleep").then_some(()));
+    stop(leader.pid());
+    kill_process(guardian, Signal::KILL).unwrap();
+    leader.signal(Signal::KILL);
+    drop(leader);
+    let next = host.start(["run", "--ttl", "10m", "--name", "b", "jobs/x", "--", "sleep", "1000"]);
+    until_claimed(&host, "b");
+    let (findings, summary, code) = doctor(&host, &[]);
+    let said = host.run(["claims"]);
+    kill_process(work, Signal::KILL).unwrap();
+    assert_eq!((findings.len(), code), (1, Some(11)), "{findings:?} {summary}");
+    assert_eq!(findings[0]["what"], "work goes on whose leader is gone");
+    let seen = format!("pid {} (sleep) was started with token 1, which nobody claims", work.as_raw_pid());
+    assert!(findings[0]["seen"][0].as_str().unwrap().contains(&seen), "{findings:?}");
+    assert!(said.err.contains("works for jobs/x with token 1, and nobody claims it"), "{said:?}");
+    eventually("nothing", || (diagnosis(&host, &[]) == nothing()).then_some(()));
+    drop(next);
+}
+
+/// Waits for the claim of the candidate with this name.
+fn until_claimed(host: &Host, name: &str) {
+    eventually("its claim", || claims(host).iter().any(|claim| claim["name"] == name).then_some(()));
+}
+
+#[test]
+fn a_first_in_line_that_takes_no_office_and_a_term_that_was_left_open_are_found() {
+    let host = Host::new();
+    let stand = |name| {
+        let mut campaign = host.start(["campaign", "--record", "--name", name, "--ttl", "10m", "jobs/x", "--json"]);
+        campaign.json();
+        campaign
+    };
+    let (first, second) = (stand("a"), stand("b"));
+    stop(second.pid());
+    // It closes its term, and b is the first.
+    leave(first);
+    let (findings, _, code) = doctor(&host, &[]);
+    assert_eq!((findings.len(), &findings[0]["finding"], code), (1, &json!("D09"), Some(10)), "{findings:?}");
+    second.signal(Signal::CONT);
+    eventually("its claim", || (!claims(&host).is_empty()).then_some(()));
+    assert_eq!(diagnosis(&host, &[]), nothing());
+    // Killed, it closes nothing. Its host says that no process of it is left.
+    second.signal(Signal::KILL);
+    drop(second);
+    let third = stand("c");
+    eventually("its claim", || (!claims(&host).is_empty()).then_some(()));
+    assert_eq!(diagnosis(&host, &[]), found("D12", 0));
+    let elsewhere =
+        format!("{} claims --json | sed s/'\"host\":\"[^\"]*\"/\"host\":\"db2\"'/", env!("CARGO_BIN_EXE_incumbent"));
+    assert_eq!(diagnosis(&host, &["--claims", &elsewhere]), found("D12", 10));
+    leave(third);
+}
+
+/// Stopped for most of its time, again and again, it renews in the last third of it.
+#[test]
+fn a_leader_whose_renewals_come_late_is_found() {
+    let host = Host::new();
+    let leader = host.start(["run", "--ttl", "6s", "--name", "a", "jobs/x", "--", "sleep", "1000"]);
+    host.until_in_line("jobs/x", &["a"]);
+    let silent = || host.run(["status", "jobs/x", "--json"]).json()["silent_ms"].as_u64();
+    let renewed = || claims(&host).first().map(|claim| claim["renewals"].clone()).unwrap_or_default();
+    eventually("D18", || {
+        stop(leader.pid());
+        eventually("a long silence", || silent().is_none_or(|silent| silent > 4100).then_some(()));
+        let before = renewed();
+        leader.signal(Signal::CONT);
+        eventually("a renewal", || (renewed() != before).then_some(()));
+        let (codes, exit) = diagnosis(&host, &[]);
+        (codes == ["D18"] && exit == Some(10)).then_some(())
+    });
+}
+
+/// Whoever is asked what it claims hands the office on: it changes between the two looks at the
+/// store, in every round.
 #[test]
 fn nothing_is_found_while_the_office_changes_hands() {
     let host = Host::new();
-    let run = |name| host.start(["run", "--name", name, "jobs/x", "--", "sleep", "1000"]);
-    let _both = [run("a"), run("b")];
+    let _both =
+        ["a", "b"].map(|name| host.start(["run", "--ttl", "10m", "--name", name, "jobs/x", "--", "sleep", "1000"]));
     eventually("a line", || (host.line("jobs/x").len() == 2).then_some(()));
-    for _ in 0..3 {
-        let (leader, _) = host.leader("jobs/x").unwrap();
-        let heir = if leader == "a" { "b" } else { "a" };
-        let mut transfer = host.start(["transfer", "jobs/x", "--to", heir]);
-        let (findings, summary, code) = doctor(&host, &[]);
-        assert!(findings.is_empty() && matches!(code, Some(0 | 4)), "{findings:?} {summary}");
-        assert_eq!(transfer.wait(), Some(0));
+    let program = env!("CARGO_BIN_EXE_incumbent");
+    let said = format!("said=$({program} claims --json) && echo \"$said\"");
+    for asked in
+        [format!("{program} -q resign jobs/x >&2 && {said}"), format!("{said} && {program} -q resign jobs/x >&2")]
+    {
+        let before = host.leader("jobs/x").unwrap().1;
+        let (findings, summary, code) = doctor(&host, &["--claims", &asked]);
+        assert!(findings.is_empty() && code == Some(4), "{findings:?} {summary}");
+        assert!(summary["not_looked_at"].to_string().contains("the office is changing hands"), "{summary}");
+        assert!(host.leader("jobs/x").unwrap().1 > before);
     }
+    assert_eq!(diagnosis(&host, &[]), nothing());
+}
+
+#[test]
+fn two_hosts_that_are_one_are_not_both_asked() {
+    let host = Host::new();
+    let _leader = lead(&host, "a");
+    let here = format!("{} claims --json # {{host}}", env!("CARGO_BIN_EXE_incumbent"));
+    assert_eq!(diagnosis(&host, &["--host", "db1", "--claims", &here]), nothing());
+    let (findings, summary, code) = doctor(&host, &["--host", "db1,db2", "--claims", &here]);
+    assert!(findings.is_empty() && code == Some(4), "{findings:?} {summary}");
+    assert_eq!(summary["looked_at"], json!(["db1"]));
+    assert!(summary["not_looked_at"][0].as_str().unwrap().contains("which has answered as db1 already"), "{summary}");
+}
+
+/// Whether nobody has this lock, which a command and all that it started hold while they live.
+fn is_free(lock: &std::path::Path) -> bool {
+    lock.exists() && flock(fs::File::open(lock).unwrap(), FlockOperation::NonBlockingLockExclusive).is_ok()
+}
+
+#[test]
+fn a_host_that_does_not_answer_is_given_up_with_all_that_asks_it() {
+    let host = Host::new();
+    let _leader = lead(&host, "a");
+    let lock = host.path("asking");
+    let hangs = format!("exec 9>{0}; flock 9; echo {{host}} asked >&2; sleep 1000 & sleep 1000", lock.display());
+    let mut doctor = host.start(["doctor", "jobs/x", "--host", "db1", "--claims", &hangs]);
+    eventually("a question", || (lock.exists() && !is_free(&lock)).then_some(()));
+    doctor.signal(Signal::TERM);
+    assert_eq!(doctor.wait(), Some(143));
+    eventually("nobody asks any more", || is_free(&lock).then_some(()));
+    fs::remove_file(&lock).unwrap();
+
+    // It is asked once, and not in each round again.
+    let mut watch = host.start(["doctor", "jobs/x", "--host", "db1", "--claims", &hangs, "--watch", "--json"]);
+    let said = watch.json();
+    assert!(said["not_looked_at"].as_str().unwrap().contains("db1 (no answer within 10 s)"), "{said}");
+    let said = watch.json();
+    assert!(said["not_looked_at"].as_str().unwrap().contains("the process of a (token 1)"), "{said}");
 }
 
 #[test]
@@ -137,16 +285,19 @@ fn a_host_that_does_not_answer_is_named_and_nothing_found_is_not_said() {
     }
 }
 
+/// A fence in this folder with this mark.
+fn mark(host: &Host, folder: &str, token: u64, store: &str) -> String {
+    let fence = FileFence::open(host.path(folder), &ElectionName::new("jobs/x").unwrap()).unwrap();
+    fence.write(&FencingToken::new(Token::new(token).unwrap(), StoreId::new(store)), || ()).unwrap();
+    format!("file://{}", host.path(folder).display())
+}
+
 #[test]
 fn a_fence_of_another_store_or_of_a_later_leader_is_found() {
     let host = Host::new();
     let _leader = lead(&host, "a");
     let store = claims(&host)[0]["store"].as_str().unwrap().to_owned();
-    let mark = |folder: &str, token: u64, store: &str| {
-        let fence = FileFence::open(host.path(folder), &ElectionName::new("jobs/x").unwrap()).unwrap();
-        fence.write(&FencingToken::new(Token::new(token).unwrap(), StoreId::new(store)), || ()).unwrap();
-        format!("file://{}", host.path(folder).display())
-    };
+    let mark = |folder: &str, token: u64, store: &str| mark(&host, folder, token, store);
     let (equal, above) = (mark("equal", 1, &store), mark("above", 99, &store));
     let other = mark("other", 1, "another store");
     assert_eq!(diagnosis(&host, &["--fence", &equal]), nothing());
@@ -158,11 +309,21 @@ fn a_fence_of_another_store_or_of_a_later_leader_is_found() {
     // Looking makes nothing.
     fs::create_dir(host.path("empty")).unwrap();
     let empty = format!("file://{}", host.path("empty").display());
-    assert_eq!(diagnosis(&host, &["--fence", &empty]), nothing());
+    let (findings, summary, code) = doctor(&host, &["--fence", &empty]);
+    assert!(findings.is_empty() && code == Some(4), "{findings:?} {summary}");
+    assert!(summary["not_looked_at"][0].as_str().unwrap().contains("it has no mark of this election"), "{summary}");
     assert_eq!(fs::read_dir(host.path("empty")).unwrap().count(), 0);
     let nowhere = format!("file://{}", host.path("nowhere").display());
     assert_eq!(diagnosis(&host, &["--fence", &nowhere]), (Vec::new(), Some(4)));
     assert!(!host.path("nowhere").exists());
+}
+
+/// Waits until this host remembers the leader with this token: a task writes that, for which nobody
+/// waits.
+fn remembered(host: &Host, token: u64) {
+    let folder = host.path(".local/state/incumbent-witness");
+    let find = || Command::new("grep").args(["-rl", &format!("token {token}$")]).arg(&folder).output().unwrap();
+    eventually("a memory of it", || find().status.success().then_some(()));
 }
 
 #[test]
@@ -171,17 +332,10 @@ fn a_directory_that_was_copied_back_is_noticed_by_those_who_saw_it_before() {
     leave(lead(&host, "a").0);
     let copied = Command::new("cp").arg("-a").args([host.path("store"), host.path("copy")]).status().unwrap();
     assert!(copied.success());
-    let remembered = |token: u64| {
-        let find = |folder: &std::path::Path| {
-            let found = Command::new("grep").args(["-rl", &format!("token {token}$")]).arg(folder).output().unwrap();
-            found.status.success().then_some(())
-        };
-        eventually("a memory of it", || find(&host.path(".local/state/incumbent-witness")));
-    };
     for token in [2, 3] {
         let (leader, led) = lead(&host, "b");
         assert_eq!(led, token);
-        remembered(token);
+        remembered(&host, token);
         leave(leader);
     }
     fs::remove_dir_all(host.path("store")).unwrap();
@@ -208,6 +362,25 @@ fn a_directory_that_was_copied_back_is_noticed_by_those_who_saw_it_before() {
 }
 
 #[test]
+fn a_store_that_was_replaced_is_noticed_until_an_operator_has_settled_it() {
+    let host = Host::new();
+    leave(lead(&host, "a").0);
+    let places = host.path(".local/state/incumbent-witness/places");
+    let remembered = || fs::read_dir(&places).ok()?.flatten().map(|entry| entry.path()).find(|path| path.is_file());
+    let file = eventually("a memory of the place", remembered);
+    fs::remove_dir_all(host.path("store")).unwrap();
+    let (mut again, token) = lead(&host, "b");
+    assert_eq!(token, 1, "given a second time, by another");
+    let warning = again.until_ever_said("this host has seen another store here");
+    assert!(warning.contains(&*file.to_string_lossy()), "{warning}");
+    let (findings, _, code) = doctor(&host, &[]);
+    assert_eq!((findings.len(), &findings[0]["what"], code), (1, &json!("the store was replaced"), Some(11)));
+    assert!(findings[0]["seen"].to_string().contains(&*file.to_string_lossy()), "{findings:?}");
+    fs::remove_file(file).unwrap();
+    assert_eq!(diagnosis(&host, &[]), nothing());
+}
+
+#[test]
 fn what_appears_and_goes_is_told_to_those_who_watch() {
     let host = Host::new();
     let (stopped, _) = lead(&host, "a");
@@ -227,16 +400,22 @@ fn two_leaders_are_found(store: &str, always: &[&str]) {
     let host = Host::new();
     let all = format!("{} claims --json", env!("CARGO_BIN_EXE_incumbent"));
     let codes = || diagnosis(&host, &["--store", store, "--claims", &all]).0;
-    let (stopped, _) = lead_in(&host, store, "a");
+    let (stopped, token) = lead_in(&host, store, "a");
+    remembered(&host, token);
     assert_eq!(codes(), always);
     stop(stopped.pid());
     host.ok(["--store", store, "depose", "jobs/x"]);
-    let _next = lead_in(&host, store, "b");
+    let next = lead_in(&host, store, "b");
     assert_eq!(codes(), [&["D01"], always].concat());
     // Without a word of the other hosts, nobody knows.
     assert_eq!(diagnosis(&host, &["--store", store]).1, Some(11));
     drop(stopped);
     assert_eq!(diagnosis(&host, &["--store", store]).1, Some(4));
+    eventually("one claim", || (claims(&host).len() == 1).then_some(()));
+    assert_eq!(diagnosis(&host, &["--store", store, "--claims", &all]).1, Some(0), "what is always so is no finding");
+    leave(next.0);
+    let (found, exit) = diagnosis(&host, &["--store", store, "--claims", &all]);
+    assert!(found.contains(&"D10".to_owned()) && exit == Some(10), "{found:?} {exit:?}");
 }
 
 #[cfg(feature = "etcd")]
@@ -244,6 +423,42 @@ fn two_leaders_are_found(store: &str, always: &[&str]) {
 async fn two_leaders_are_found_on_etcd() {
     let cluster = incumbent_testkit::servers::EtcdCluster::start(1).await;
     two_leaders_are_found(&cluster.url(), &[]);
+}
+
+#[cfg(feature = "etcd")]
+#[tokio::test]
+async fn rivals_that_raise_no_fence_are_found_on_etcd() {
+    let cluster = incumbent_testkit::servers::EtcdCluster::start(1).await;
+    let (host, url) = (Host::new(), cluster.url());
+    let (_leader, token) = lead_in(&host, &url, "a");
+    let fence = mark(&host, "fence", token, claims(&host)[0]["store"].as_str().unwrap());
+    let all = format!("{} claims --json", env!("CARGO_BIN_EXE_incumbent"));
+    let codes = |more: &[&str]| diagnosis(&host, &[&["--store", &url, "--claims", &all], more].concat());
+    assert_eq!(codes(&["--fence", &fence]), nothing());
+    let mut etcdctl = cluster.etcdctl();
+    etcdctl.args(["elect", "jobs/x", "theirs"]);
+    let _theirs = Process::start(etcdctl);
+    let in_line =
+        || host.ok(["--store", &url, "candidates", "jobs/x", "--json"]).json()["candidates"].as_array().unwrap().len();
+    eventually("a second one in line", || (in_line() == 2).then_some(()));
+    assert_eq!(codes(&["--fence", &fence]), found("D15", 10));
+    assert_eq!(codes(&[]), nothing());
+}
+
+/// As a backup brings it back, or another program writes it.
+#[cfg(feature = "etcd")]
+#[tokio::test]
+async fn an_entry_that_nothing_will_remove_is_found_on_etcd() {
+    let cluster = incumbent_testkit::servers::EtcdCluster::start(1).await;
+    let (host, url) = (Host::new(), cluster.url());
+    cluster.ctl(&["put", "jobs/x/1f", "for ever"]);
+    let all = format!("{} claims --json", env!("CARGO_BIN_EXE_incumbent"));
+    let (findings, _, code) = doctor(&host, &["--store", &url, "--claims", &all]);
+    assert_eq!((findings.len(), &findings[0]["finding"], code), (1, &json!("D04"), Some(11)), "{findings:?}");
+    // What it says to do helps.
+    let next = findings[0]["next"].as_str().unwrap().rsplit_once("incumbent ").unwrap().1;
+    host.ok(["--store", &url].into_iter().chain(next.split(' ')));
+    assert_eq!(diagnosis(&host, &["--store", &url, "--claims", &all]), found("D10", 0));
 }
 
 #[cfg(feature = "postgres")]

@@ -22,7 +22,7 @@ fn tell(host: &Host, code: &str) {
 }
 
 #[test]
-fn an_unfit_leader_is_replaced_and_gets_back_in_line_and_an_unwell_one_stays() {
+fn an_unfit_leader_is_replaced_and_gets_back_in_line() {
     let host = Host::new();
     tell(&host, "0");
     let ready = host.path("ready");
@@ -31,12 +31,9 @@ fn an_unfit_leader_is_replaced_and_gets_back_in_line_and_an_unwell_one_stays() {
     let _second = host.start_lonely("b", &[]);
     host.until_in_line("jobs/x", &["a", "b"]);
 
-    tell(&host, "1");
-    first.until_said("a is unwell: ");
-    assert_eq!(host.line("jobs/x"), ["a", "b"], "it stays where it is");
     tell(&host, "2");
     let said = first.until_said("a is unfit: ");
-    assert!(said.contains(&format!("{CODE}: as told")), "{said}");
+    assert!(said.contains("a is unfit: echo: as told") && !said.contains("FOLDER"), "{said}");
     // What the check found and what follows from it are said by two threads, in any order.
     first.until_ever_said("stopping the command: the candidate is unhealthy");
     host.until_logged("start 2 b");
@@ -56,7 +53,7 @@ fn one_that_is_unfit_from_the_start_is_never_in_line() {
     let host = Host::new();
     tell(&host, "3");
     let said = host.run(["run", "--try", "--name", "a", "--health-cmd", CODE, "jobs/x", "--", "echo", "ran"]);
-    assert_eq!((said.code, said.out.as_str()), (Some(125), ""), "{said:?}");
+    assert_eq!((said.code, said.out.as_str()), (Some(122), ""), "{said:?}");
     assert!(said.err.contains("a was not elected: it is unfit: ") && said.err.contains("as told"), "{said:?}");
     let mut waits = start_checked(&host, "a", &["--health-cmd", CODE]);
     waits.until_said("a is unfit and not in line");
@@ -107,7 +104,32 @@ fn a_check_that_does_not_end_is_killed_and_costs_the_office() {
 }
 
 #[test]
-fn probes_say_unwell_and_move_nothing() {
+fn an_unwell_leader_hands_over_to_one_that_is_fit_and_stays_where_there_is_none() {
+    let host = Host::new();
+    tell(&host, "1");
+    let mut first = start_checked(&host, "a", &["--health-cmd", CODE]);
+    host.until_logged("start 1 a");
+    first.until_ever_said("unwell, and in office all the same: nobody else in line is fit");
+    let shown = |args: &[&str]| host.run(args.iter().copied()).out;
+    let status = shown(&["status", "jobs/x"]);
+    assert!(status.contains("a (token 1, unwell)") && status.contains("nobody in line can take over"), "{status}");
+    assert!(shown(&["status", "jobs/x", "--json"]).contains(r#""unwell":true"#));
+    assert!(shown(&["candidates", "jobs/x"]).contains("  unwell"));
+    let checked = host.run(["check", "jobs/x", "--followers", "0"]);
+    assert_eq!(checked.code, Some(1), "{checked:?}");
+    assert!(checked.out.contains("WARNING") && checked.out.contains("; the leader is unwell |"), "{checked:?}");
+
+    let _second = host.start_lonely("b", &[]);
+    first.until_ever_said("stopping the command: the leader was unwell, and handed over");
+    host.until_logged("start 2 b");
+    host.until_in_line("jobs/x", &["b", "a"]);
+    let status = shown(&["status", "jobs/x"]);
+    assert!(status.contains("b (token 2)") && status.contains(" unwell\n"), "{status}");
+    assert_eq!(host.log().iter().filter(|line| line.starts_with("overlap")).count(), 0);
+}
+
+#[test]
+fn probes_say_unwell_and_move_nothing_where_nobody_else_is() {
     let host = Host::new();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -136,5 +158,42 @@ fn what_cannot_be_checked_is_refused_with_the_way_out() {
         let said = host.run(["run", "jobs/x"].into_iter().chain(args).chain(["--", "true"]));
         assert_eq!(said.code, Some(2), "{said:?}");
         assert!(said.err.contains(words), "{said:?}");
+    }
+}
+
+#[test]
+fn a_leader_that_is_kept_in_office_though_it_is_unfit_is_seen_to_be_unwell() {
+    let host = Host::new();
+    tell(&host, "0");
+    // It has read that before it is in office.
+    host.ok(["freeze", "jobs/x", "--reason", "firmware"]);
+    let _leader = start_checked(&host, "a", &["--health-cmd", CODE]);
+    host.until_logged("start 1 a");
+    assert_eq!(host.run(["check", "jobs/x", "--followers", "0"]).code, Some(0));
+    tell(&host, "2");
+    eventually("it is seen", || host.run(["status", "jobs/x"]).out.contains("a (token 1, unwell)").then_some(()));
+    assert_eq!(host.run(["check", "jobs/x", "--followers", "0"]).code, Some(1));
+    assert_eq!(host.log(), ["start 1 a"], "it goes on");
+}
+
+#[test]
+fn a_priority_is_shown_and_refused_where_nobody_stands_in_line() {
+    let host = Host::new();
+    let _first = host.start_lonely("a", &["--priority", "0"]);
+    host.until_logged("start 1 a");
+    let _second = host.start_lonely("b", &["--priority", "7"]);
+    let _third = host.start_lonely("c", &["--priority", "-2"]);
+    eventually("everybody in line", || (host.line("jobs/x").len() == 3).then_some(()));
+    let shown = |args: &[&str]| host.run(args.iter().copied()).out;
+    let candidates = shown(&["candidates", "jobs/x"]);
+    assert!(candidates.contains("  priority 7") && candidates.contains("  priority -2"), "{candidates}");
+    assert_eq!(candidates.matches("priority").count(), 2, "{candidates}");
+    assert!(shown(&["candidates", "jobs/x", "--json"]).contains(r#""priority":7"#));
+    let status = shown(&["status", "jobs/x"]);
+    assert!(status.contains("a (token 1)") && status.contains(" priority 7"), "a leads on: {status}");
+
+    for (store, why) in [("bully://?members=3", "rank of a member"), ("consensus://?members=3", "majority")] {
+        let said = host.run(["--store", store, "run", "--priority", "1", "jobs/x", "--", "true"]);
+        assert!(said.code == Some(125) && said.err.contains("priority") && said.err.contains(why), "{said:?}");
     }
 }

@@ -1,9 +1,12 @@
 //! Terms on record: what `history` says of them, on a directory and on a server.
 
-use rustix::process::Signal;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::host::{Host, Process, eventually};
+use crate::host::{Host, Process, children, eventually, stop};
 
 /// Candidates in this order, the first of which asks for a record of terms.
 fn line_of(host: &Host, names: &[&str]) -> Vec<Process> {
@@ -47,18 +50,38 @@ fn history_says_who_led_from_when_to_when_and_by_whose_order_it_ended() {
     let (from, to) = (terms[0]["from_ms"].as_u64().unwrap(), terms[0]["to_ms"].as_u64().unwrap());
     assert!(from > 0 && from <= to, "{terms:?}");
     assert!(!terms[0]["host"].as_str().unwrap().is_empty(), "{terms:?}");
-    assert_eq!(terms[0]["process"], "", "the work may outlive the process that is told of the office");
+    let process = terms[0]["process"].as_str().unwrap();
+    assert!(process.starts_with("guarded "), "the work may outlive the process that is told of the office: {process}");
     let text = host.ok(["history", "jobs/x"]).out;
     let rows: Vec<&str> = text.lines().collect();
     assert!(rows[0].contains("closed: the office was transferred, by ada@ops1: new disk"), "{text}");
     assert!(rows[1].ends_with("leads"), "{text}");
 }
 
+/// Kills it together with its guardian, so that nobody can say what became of its work.
+fn kill_with_guardian(leader: &Process) {
+    let guardian = children(leader.pid())[0];
+    // One that is stopped cannot clean up after its guardian.
+    stop(leader.pid());
+    kill_process(guardian, Signal::KILL).unwrap();
+    leader.signal(Signal::KILL);
+}
+
 #[test]
-fn a_leader_that_is_killed_leaves_its_term_open() {
+fn a_leader_that_is_killed_has_died_once_its_guardian_has_stopped_its_work() {
     let host = Host::new();
     let processes = line_of(&host, &["a", "b"]);
     processes[0].signal(Signal::KILL);
+    eventually("b is in office", || (terms(&host).len() == 2).then_some(()));
+    let ends: Vec<Value> = terms(&host).iter().map(|term| term["end"].clone()).collect();
+    assert_eq!(ends, ["died", "open"]);
+}
+
+#[test]
+fn a_leader_that_is_killed_with_its_guardian_leaves_its_term_open() {
+    let host = Host::new();
+    let processes = line_of(&host, &["a", "b"]);
+    kill_with_guardian(&processes[0]);
     eventually("b is in office", || (terms(&host).len() == 2).then_some(()));
     let ends: Vec<Value> = terms(&host).iter().map(|term| term["end"].clone()).collect();
     assert_eq!(ends, ["open", "open"]);
@@ -88,4 +111,52 @@ fn where_no_record_can_be_kept_a_candidate_that_asks_for_one_is_told_so() {
     let said = host.run(["--store", "bully://?members=3", "run", "--forever", "--record", "jobs/x", "--", "true"]);
     assert_eq!(said.code, Some(125), "{said:?}");
     assert!(said.err.contains("keeps no record of terms"), "{said:?}");
+}
+
+#[test]
+fn one_that_is_killed_and_started_again_on_its_host_leads_again_with_no_shot() {
+    let host = Host::new();
+    let shot = host.path("shot");
+    let program = host.path("shoot");
+    fs::write(&program, format!("#!/bin/sh\ntouch {}\n", shot.display())).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let start = || {
+        let fence = ["--fence-cmd", program.to_str().unwrap(), "--fence-targets", "node-1", "--fence-delay", "10ms"];
+        let rest = ["--name", "a", "jobs/x", "--", "sleep", "1000"];
+        host.start([&["run"][..], &fence, &rest].concat())
+    };
+    for round in 1..=3 {
+        let leader = start();
+        eventually("in office", || (terms(&host).len() == round).then_some(()));
+        eventually("leads", || host.leader("jobs/x"));
+        leader.signal(Signal::KILL);
+    }
+    let ends: Vec<Value> = terms(&host).iter().map(|term| json!([term["end"], term["fence"]])).collect();
+    assert_eq!(ends, [json!(["died", null]), json!(["died", null]), json!(["open", null])]);
+    assert!(!shot.exists());
+}
+
+#[test]
+fn a_last_leader_on_the_same_host_is_not_shot_at_and_a_persons_word_lets_the_next_one_lead() {
+    let host = Host::new();
+    let processes = line_of(&host, &["a"]);
+    eventually("a is in office", || (terms(&host).len() == 1).then_some(()));
+    kill_with_guardian(&processes[0]);
+    let fence = ["--fence-cmd", "/bin/true", "--fence-targets", "node-1", "--fence-delay", "10ms"];
+    let rest = ["--name", "b", "jobs/x", "--", "sleep", "1000"];
+    let _next = host.start([&["run"][..], &fence, &rest].concat());
+    let result = || terms(&host)[0]["fence"]["result"].as_str().map(str::to_owned);
+    eventually("it is not shot at", || (result().as_deref() == Some("failed")).then_some(()));
+    let status = host.run(["status", "jobs/x", "--json"]).json();
+    assert_eq!((&status["leader"], &status["vacant_because"]), (&Value::Null, &json!("fencing")));
+    let token = terms(&host)[0]["token"].to_string();
+    let word = ["fenced", "jobs/x", "--token", token.as_str(), "--by", "ada@ops1", "--reason", "looked at it"];
+    assert_eq!(host.run(word).code, Some(2), "not without having checked");
+    host.ok([&word[..], &["--i-have-checked"]].concat());
+    eventually("b is in office", || (terms(&host).len() == 2).then_some(()));
+    assert_eq!(result().as_deref(), Some("released"));
+    let text = host.ok(["history", "jobs/x"]).out;
+    assert!(text.contains("has stopped, says a person (by ada@ops1: looked at it)"), "{text}");
+    let said = host.run([&word[..], &["--i-have-checked"]].concat());
+    assert_eq!(said.code, Some(0), "it is said already: {said:?}");
 }

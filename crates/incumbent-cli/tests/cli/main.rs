@@ -10,6 +10,7 @@ mod doctoring;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod health;
+mod healthy;
 mod history;
 mod host;
 mod monitoring;
@@ -18,10 +19,12 @@ mod peers;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod reading;
+mod recovering;
 #[cfg(feature = "redis")]
 mod redis;
 mod running;
 mod signalling;
+mod stonith;
 mod succession;
 mod terminal;
 mod usage;

@@ -141,6 +141,18 @@ fn an_election_that_cannot_be_read_hides_no_other() {
     }
 }
 
+/// A record of terms outlives those who stood; nobody is missed where the work is done.
+#[test]
+fn an_election_of_which_only_a_record_is_left_is_listed_by_its_name_alone() {
+    let host = Host::new();
+    host.ok(["run", "--record", "jobs/x", "--", "true"]);
+    assert_eq!(host.ok(["history", "jobs/x", "--json"]).json()["terms"].as_array().unwrap().len(), 1);
+    assert_eq!(host.ok(["list", "--json"]).json()["elections"], json!([]));
+    let vacant = of(&host.store(), "vacant", "jobs/x");
+    assert_eq!(figure(&host.ok(["metrics"]).out, &vacant), None);
+    assert_eq!(figure(&host.ok(["metrics", "jobs/x"]).out, &vacant), Some(1.0));
+}
+
 /// An order is why an election may be listed in which nobody stands.
 #[test]
 fn a_list_says_what_was_ordered_and_forgets_what_was_taken_back() {
@@ -238,6 +250,9 @@ fn a_check_without_a_store_or_a_reader_says_unknown() {
     assert_state(&finish(command), 3, &["INCUMBENT UNKNOWN - jobs/x: no store was named"]);
     let said = host.run(["check", "jobs/x", "--nonsense"]);
     assert!(said.code == Some(3) && said.out.starts_with("INCUMBENT UNKNOWN - unexpected argument"), "{said:?}");
+    let said = host.run(["check"]);
+    let missing = "INCUMBENT UNKNOWN - the following required arguments were not provided: <ELECTION>\n";
+    assert_eq!((said.code, said.out.as_str()), (Some(3), missing), "{said:?}");
     assert_eq!(said.out.lines().count(), 1, "{said:?}");
 
     let (ours, theirs) = UnixStream::pair().unwrap();

@@ -118,6 +118,25 @@ fn while_paused_nobody_leads_and_they_come_back_by_themselves() {
 }
 
 #[test]
+fn a_paused_election_goes_on_with_the_one_that_is_to_lead_first() {
+    let host = Host::new();
+    let _processes = three(&host);
+    host.ok(["pause", "jobs/x"]);
+    let said = host.run(["resume", "jobs/x", "--first", "d", "--timeout", "5s"]);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    assert!(said.err.contains("incumbent resume jobs/x"), "{said:?}");
+    let status = host.run(["status", "jobs/x", "--json"]).json();
+    assert_eq!((&status["vacant_because"], &status["first"]), (&json!("paused"), &json!("d")));
+    let said = host.run(["status", "jobs/x"]);
+    assert!(said.out.contains("paused until d leads"), "{said:?}");
+
+    let json = host.ok(["resume", "jobs/x", "--first", "c", "--json"]).json();
+    assert_eq!(json["leader"]["name"], "c");
+    eventually("the others", || (host.line("jobs/x").len() == 3).then_some(()));
+    assert_eq!(host.leader("jobs/x").unwrap().0, "c");
+}
+
+#[test]
 fn a_pause_that_the_leader_does_not_obey_in_time_exits_with_4_and_says_what_to_do() {
     let host = Host::new();
     let leader = host.start(["run", "--ttl", "10m", "--name", "a", "jobs/x", "--", "sleep", "1000"]);

@@ -262,7 +262,10 @@ fn a_bully_and_a_ring_have_no_tokens_and_no_transfers() {
         let (_, token) = eventually("the highest rank leads", highest);
         assert_eq!(token, None);
         let elected = until_event(&mut members[2], "elected");
-        assert_eq!(elected, json!({"event": "elected", "token": null, "remaining_ms": null}));
+        assert_eq!(
+            elected,
+            json!({"v": 1, "election": "jobs/x", "event": "elected", "token": null, "remaining_ms": null})
+        );
         let said = group.ask(&["leader", "jobs/x"]);
         assert_eq!(said.out, "c (no token, value value of c)\n");
         let leader = &group.ask(&["leader", "jobs/x", "--json"]).json()["leader"];

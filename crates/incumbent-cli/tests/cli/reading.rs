@@ -45,8 +45,10 @@ fn a_leader_is_shown_with_its_name_id_value_and_token() {
 #[test]
 fn candidates_come_in_the_order_of_the_line_with_their_roles() {
     let host = Host::new();
-    assert_eq!(host.ok(["candidates", "jobs/x", "--json"]).json()["candidates"], json!([]));
-    assert_eq!(host.ok(["candidates", "jobs/x"]).out, "");
+    let nobody = host.run(["candidates", "jobs/x", "--json"]);
+    assert_eq!((nobody.code, &nobody.json()["candidates"]), (Some(3), &json!([])));
+    let nobody = host.run(["candidates", "jobs/x"]);
+    assert_eq!((nobody.code, nobody.out.as_str()), (Some(3), ""), "{nobody:?}");
     let mut processes = Vec::new();
     for name in ["c", "a", "b"] {
         processes.push(host.start(["run", "--name", name, "jobs/x", "--", "sleep", "1000"]));
@@ -167,16 +169,18 @@ fn an_observer_is_told_when_the_store_cannot_be_read_and_when_it_can_again() {
 }
 
 #[test]
-fn a_reader_does_not_make_a_directory_whose_name_is_mistyped() {
+fn nobody_but_a_candidate_makes_a_directory_whose_name_is_mistyped() {
     let host = Host::new();
     let mistyped = host.path("stroe");
     let url = format!("file://{}", mistyped.display());
     let missing = format!("there is no directory {}", mistyped.display());
-    for verb in ["leader", "candidates", "status"] {
-        let said = host.run(["--store", url.as_str(), verb, "jobs/x"]);
+    let orders = ["resign", "depose", "pause", "resume", "freeze", "unfreeze", "end"];
+    let orders = orders.map(|verb| vec![verb, "jobs/x"]).into_iter().chain([vec!["transfer", "jobs/x", "--to", "a"]]);
+    for line in ["leader", "candidates", "status"].map(|verb| vec![verb, "jobs/x"]).into_iter().chain(orders) {
+        let said = host.run(["--store", url.as_str()].iter().chain(&line));
         assert_eq!((said.code, said.out.as_str()), (Some(5), ""), "{said:?}");
         assert!(said.err.contains(&missing), "{said:?}");
-        assert!(!mistyped.exists(), "{verb}");
+        assert!(!mistyped.exists(), "{line:?}");
     }
     // An observer says so, and waits for it.
     let mut observer = host.start(["--store", url.as_str(), "observe", "jobs/x", "--json"]);
@@ -262,6 +266,18 @@ fn status_says_why_nobody_leads_and_what_to_do() {
     let text = host.run(["status", "jobs/x"]).out;
     assert!(text.contains("tea") && text.contains("incumbent resume jobs/x"), "{text}");
     assert_eq!(host.run(["status", "jobs/x", "--json"]).json()["paused"]["reason"], "tea");
+
+    host.ok(["resume", "jobs/x"]);
+    let mut leader = host.start(["run", "--record", "--exit-on-loss", "jobs/x", "--", "sleep", "1000"]);
+    let (_, token) = eventually("a leader", || host.leader("jobs/x"));
+    host.ok(["depose", "jobs/x", "--by", "ada", "--reason", "stuck"]);
+    leader.wait();
+    assert_eq!(why(&host), "deposed");
+    let text = host.run(["status", "jobs/x"]).out;
+    assert!(text.contains(&format!("The leader with token {token} was deposed by ada: stuck, ")), "{text}");
+    // Somebody else led since, for too short a time to take out the note of it.
+    host.ok(["run", "jobs/x", "--", "true"]);
+    assert_eq!(why(&host), "no_candidates");
 
     host.ok(["end", "jobs/x"]);
     assert_eq!(why(&host), "ended");

@@ -91,6 +91,8 @@ async fn an_election_by_a_majority_of_servers_explains_what_it_rests_on_and_what
     ] {
         assert!(said.out.contains(part), "{part}: {said:?}");
     }
+    let said = host.run(on_redlock(&["run", "--priority", "1", "jobs/x", "--", "true"]));
+    assert!(said.code == Some(125) && said.err.contains("there is no line to choose from"), "{said:?}");
     for order in ["pause", "freeze", "end"] {
         let said = host.run(on_redlock(&[order, "jobs/x"]));
         assert!(said.code == Some(1) && said.err.contains("no office record"), "{order}: {said:?}");

@@ -413,7 +413,7 @@ fn a_driver_that_panics_ends_run_with_125_and_its_command_before() {
     assert_eq!(run.wait(), Some(125), "{:?}", run.everything());
     // Alone: nothing of the other is left.
     fs::rename(host.path("elsewhere"), host.path("store")).unwrap();
-    let mut next = host.start_lonely("b", &["--ttl", "3s"]);
+    let mut next = host.start_lonely("b", &[]);
     host.until_logged("start 2 b");
     assert!(!host.log().iter().any(|line| line.starts_with("overlap")), "{:?}", host.log());
     next.signal(Signal::TERM);

@@ -1,6 +1,7 @@
 //! Notices in the office record that this candidate has to act on: handing over, being the heir,
 //! stepping aside.
 
+use super::record::Opening;
 use super::{Candidacy, CountedFreeze, Following, State};
 use crate::entry::Held;
 use crate::machine::{Event, LossReason, Op};
@@ -16,6 +17,9 @@ impl Candidacy {
         if let Some(op) = self.freeze_that_is_over(now) {
             return Some(op);
         }
+        if let Some(office) = self.office_without_wait().filter(|_| !self.notices.keeps_others_out) {
+            return Some(self.set_office(office));
+        }
         if let Some(op) = self.own_transfer_notice(held, out) {
             return Some(op);
         }
@@ -25,10 +29,16 @@ impl Candidacy {
             if self.settings.policy.clears_alarms() {
                 self.notices.seen = None;
             }
-            return self.leftovers(held);
+            return self.leftovers(now, held).or_else(|| self.search_for_heir(now, held, out));
         };
+        if let Some(why) = self.choice.refusal_of(&handover) {
+            return Some(self.refusal(why));
+        }
         if self.is_frozen() {
             return Some(self.refusal(Refusal::Frozen));
+        }
+        if handover.for_health && !self.requested.unwell {
+            return Some(self.refusal(Refusal::Recovered));
         }
         let give_up_at = match self.notices.seen {
             Some((nonce, until)) if nonce == handover.nonce => until,
@@ -42,6 +52,7 @@ impl Candidacy {
             }
         };
         if handover.heir.is_none() {
+            self.gave_way = true;
             self.drain(now, LossReason::Resigned, None, out);
             return None;
         }
@@ -53,14 +64,25 @@ impl Candidacy {
 
     /// Takes out of the office record what it says about terms that are over, and a handover that
     /// was refused. Its readers have had the time between two of our periodic looks.
-    fn leftovers(&mut self, held: &Held) -> Option<Op> {
+    fn leftovers(&mut self, now: Timestamp, held: &Held) -> Option<Op> {
         if !std::mem::take(&mut self.notices.tidies) {
             return None;
         }
-        let mut office = self.office.clone();
+        // A record that was begun after we had looked does not say yet that we lead.
+        if let Opening::Call(opening) = self.opening(now, held) {
+            return Some(opening);
+        }
+        // Where that was refused before: rights come back.
+        let mut office = self.office_without_wait().unwrap_or_else(|| self.office.clone());
         office.handover.take_if(|handover| handover.from < held.token || handover.refused.is_some());
         office.deposed.take_if(|deposed| deposed.token < held.token);
         (office != self.office).then(|| self.set_office(office))
+    }
+
+    /// The record without the pause that kept the others out until we lead. `None`: there is none.
+    fn office_without_wait(&self) -> Option<Office> {
+        let waited = self.office.paused.as_ref().is_some_and(|paused| !paused.bars(&self.who.name));
+        (waited && self.settings.policy.lets_others_back()).then(|| self.office.clone().with_paused(None))
     }
 
     /// Whether an operator has ordered that nothing but a crash moves the office.
@@ -109,14 +131,14 @@ impl Candidacy {
         let Some(token) = self.term() else { return };
         let own = self.requested.transfer.as_ref().map(|(_, _, nonce)| *nonce);
         for (act, order) in self.office.news_since(before, token) {
-            let is_own = act == Act::Transfer && self.office.handover.as_ref().map(|handover| handover.nonce) == own;
-            if !is_own {
+            let is_own = |handover: &Handover| Some(handover.nonce) == own || self.choice.is_by(handover);
+            if act != Act::Transfer || !self.office.handover.as_ref().is_some_and(is_own) {
                 self.event(Event::Ordered(act, order), out);
             }
         }
     }
 
-    fn handover_to_carry_out(&self, held: &Held) -> Option<&Handover> {
+    pub(super) fn handover_to_carry_out(&self, held: &Held) -> Option<&Handover> {
         if !self.settings.policy.knows_void_handovers() {
             return self.office.handover.as_ref();
         }
@@ -126,22 +148,25 @@ impl Candidacy {
     /// A notice cannot be acted on, and trying again cannot cure it. Our own place does not depend
     /// on it: the request is refused, and we stay where we are.
     pub(super) fn on_duty_failed(&mut self, now: Timestamp, failed: &Op, out: &mut Outbox) {
-        // A term that cannot be opened is not taken; one that cannot be closed is in nobody's way.
-        let opens = self.tenure.is_taking();
-        if (opens || !matches!(self.state, State::Office(_))) && self.drop_closing() {
-            if opens {
-                self.fail(now, out);
-            }
+        // A term that cannot be opened is not taken, nor one before which something else has to be
+        // written, and cannot be. One that cannot be closed is in nobody's way.
+        if self.tenure.is_taking() {
+            self.leave_open(out);
+            return self.fail(now, out);
+        }
+        if !matches!(self.state, State::Office(_)) && self.leave_open(out) {
             return;
         }
         let asked = self.office.handover.as_ref().map(|handover| handover.nonce);
         match (&self.state, failed) {
-            (State::Office(_), Op::Line(..)) => {
+            (State::Office(held), Op::Line(..)) if self.handover_to_carry_out(held).is_some() => {
                 let op = self.refusal(Refusal::Unable);
                 self.call(now, op, out);
             }
             (State::Office(_), _) => {
+                self.on_search_failed(out);
                 self.notices.unable = asked;
+                self.notices.keeps_others_out = self.office_without_wait().is_some();
                 self.on_freeze_stays(now, out);
                 self.refuse_own_transfer(Refusal::Unable, out);
             }
@@ -157,7 +182,8 @@ impl Candidacy {
             self.refuse_own_transfer(Refusal::Frozen, out);
             return None;
         }
-        if let Some(under_way) = self.office.handover_from(held.token) {
+        let is_ours = |handover: &&Handover| handover.for_health || self.choice.is_by(handover);
+        if let Some(under_way) = self.office.handover_from(held.token).filter(|under_way| !is_ours(under_way)) {
             if under_way.nonce != nonce {
                 self.refuse_own_transfer(Refusal::Busy, out);
             }
@@ -190,8 +216,8 @@ impl Candidacy {
         Op::SetOffice(self.who.election.clone(), self.office.version, Box::new(to))
     }
 
-    /// The line has been read: by a leader that hands over, by one who may have to step aside, or
-    /// while paused.
+    /// The line has been read: by a leader that hands over, by the first in line before it takes
+    /// office, by one who may have to step aside, or while paused.
     pub(super) fn on_line(&mut self, now: Timestamp, line: Line, out: &mut Outbox) {
         match &self.state {
             State::Office(held) => {
@@ -202,6 +228,11 @@ impl Candidacy {
             State::Following(Following { held: Some(held), .. }) => {
                 let held = held.clone();
                 self.on_head_known(&held, &line, out);
+            }
+            State::Unproven(held) => {
+                let held = held.clone();
+                self.notices.line_read = true;
+                self.on_line_to_choose_from(now, held, &line, out);
             }
             State::Out | State::Withdrawing(..) => {
                 self.cursor = line.cursor;
@@ -215,7 +246,9 @@ impl Candidacy {
     /// Hands over if the heir is next and ready; refuses if it never will be; else waits for a
     /// hint.
     fn on_line_behind_us(&mut self, now: Timestamp, held: &Held, line: &Line, out: &mut Outbox) {
-        let Some(handover) = self.handover_to_carry_out(held).cloned() else { return };
+        let Some(handover) = self.handover_to_carry_out(held).cloned() else {
+            return self.on_line_searched(now, held, line, out);
+        };
         let Some(heir) = &handover.heir else { return };
         if line.office.frozen.is_some() && !self.is_frozen() && self.settings.policy.heeds_freezes() {
             // Frozen since the request was read: look at the record first.
@@ -230,11 +263,13 @@ impl Candidacy {
         let why = match behind.iter().position(|entry| Heir::of(entry).as_ref() == Some(heir)) {
             None if line.more => Refusal::TooFar,
             None => Refusal::HeirGone,
+            Some(place) if self.has_fallen_ill(&handover, &behind[place]) => Refusal::HeirUnfit,
             Some(0) if behind[0].ready == Some(handover.nonce) => {
                 let ours = self.requested.transfer.as_ref().is_some_and(|(_, _, nonce)| *nonce == handover.nonce);
                 let guard = self.settings.policy.guards_handovers().then(|| heir.entry.clone());
                 return match (ours, guard) {
                     (true, Some(guard)) => self.cede(guard, out),
+                    (_, guard) if handover.for_health => self.drain(now, LossReason::Unwell, guard, out),
                     (_, guard) => self.drain(now, LossReason::Transferred, guard, out),
                 };
             }
@@ -255,8 +290,7 @@ impl Candidacy {
         if heir.is(held) {
             let next = ahead.token == handover.from;
             let said = self.notices.said_ready == Some(nonce);
-            return (next && !said)
-                .then(|| Op::Publish(held.clone(), self.published, self.who.value.clone(), Some(nonce)));
+            return (next && !said).then(|| Op::Publish(held.clone(), self.published, self.publication(Some(nonce))));
         }
         let between = handover.from < held.token && held.token < heir.token && self.settings.policy.steps_aside();
         let settled = self.notices.stepped_aside == Some(nonce) || self.notices.found_void == Some(nonce);

@@ -7,7 +7,10 @@
 //! answer, a spurious wake-up or a wake-up that never came leads through the same code as the happy
 //! path.
 
+mod choice;
 mod duties;
+mod fencing;
+mod fitness;
 mod flawed;
 mod progress;
 mod record;
@@ -21,12 +24,12 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::backoff::Backoff;
-use crate::entry::{Entry, EntryId, Held, Incarnation, NewEntry, Nonce, Token, Version};
+use crate::entry::{Entry, EntryId, Held, Incarnation, Merit, NewEntry, Nonce, Token, Version};
 use crate::keeper::{Epoch, Session};
 use crate::machine::{
     Answer, CallId, CandidacyId, Candidate, Command, Event, Hint, LossReason, Op, Output, WatchFor, WatchId,
 };
-use crate::office::{Heir, Office};
+use crate::office::{Heir, Office, Paused};
 use crate::outbox::Outbox;
 use crate::rng::Rng;
 use crate::settings::{Settings, stretch};
@@ -34,6 +37,9 @@ use crate::standing::{Cursor, Fault, Head, Seen, StillBehind, Watched};
 use crate::tenure::{Rules, Tenure};
 use crate::terms::TermRecord;
 use crate::time::Timestamp;
+use choice::Choice;
+use fencing::Fencing;
+use fitness::FitnessProgress;
 use record::Unclosed;
 
 /// One candidate in one line.
@@ -75,11 +81,19 @@ pub(crate) struct Candidacy {
     /// When to make room for the next in line, if the fences are not raised by then, and the term
     /// is not open in the record.
     take_office_by: Option<Timestamp>,
-    unclosed: Option<Box<Unclosed>>,
+    /// Our terms that may be open in the record: mostly none or one.
+    unclosed: Vec<Unclosed>,
+    /// Until when our withdrawal, or leaving, waits for them to be closed.
+    close_by: Option<Timestamp>,
+    /// From closings that failed. Nothing else waits for that.
+    close_backoff: Backoff,
     /// Whom we followed before we were first, if no record says that it led.
     led_before: Option<Box<TermRecord>>,
     /// The last term on record before ours, and whether it has died.
     examined: Option<(Token, bool)>,
+    fencing: Option<Box<Fencing>>,
+    /// When the wait before the next shot is over.
+    fence_at: Option<Timestamp>,
     backoff: Backoff,
     watch: Option<WatchId>,
     /// From watches that were lost. Reads go well meanwhile, and must not end it: each would arm a
@@ -91,6 +105,11 @@ pub(crate) struct Candidacy {
     reread_at: Timestamp,
     requested: Requested,
     notices: NoticeProgress,
+    fitness: FitnessProgress,
+    /// As the first in line: who is to take the office.
+    choice: Choice,
+    /// We were first and could not take office, or were asked to resign, and have not led since.
+    gave_way: bool,
 }
 
 /// What the user wants of this candidacy.
@@ -99,10 +118,11 @@ struct Requested {
     leave: bool,
     close: bool,
     unhealthy: bool,
+    unwell: bool,
     /// A value to publish, with its number.
     proclaim: Option<(u64, Bytes)>,
-    /// The number of the value that was sent last.
-    proclaiming: u64,
+    /// The number of the value in the publication that was sent last, if it was sent for that.
+    proclaiming: Option<u64>,
     transfer: Option<(Heir, Duration, Nonce)>,
     /// Something failed for good.
     failed: bool,
@@ -129,6 +149,8 @@ struct NoticeProgress {
     tidies: bool,
     /// As the leader: this request can neither be carried out nor refused.
     unable: Option<Nonce>,
+    /// As the leader for whom the others wait: the record refused to let them back.
+    keeps_others_out: bool,
     /// As one between leader and heir: stepped aside for this request.
     stepped_aside: Option<Nonce>,
     /// As one between: the leader was read, and the request was void then.
@@ -145,7 +167,8 @@ enum State {
     Enlisting { stray: Option<Held>, sent: bool },
     /// In line behind somebody, or trying again where there is no line.
     Following(Following),
-    /// First in line, but the last proof of life is too old to take office on.
+    /// First in line and on no way into office: the last proof of life is too old, a step failed
+    /// and is looked at again, or it is too early to stop the last leader.
     Unproven(Held),
     /// First in line: taking office, in office, or keeping the entry until the work has stopped.
     /// The tenure says which.
@@ -159,7 +182,7 @@ enum State {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Following {
     held: Option<Held>,
-    ahead: Entry,
+    ahead: Box<Entry>,
     /// Since when `ahead` has been silent: its last beat, or when this version of it was first
     /// seen.
     since: Timestamp,
@@ -226,9 +249,13 @@ impl Candidacy {
             next_call: 0,
             raise: None,
             take_office_by: None,
-            unclosed: None,
+            unclosed: Vec::new(),
+            close_by: None,
+            close_backoff: Backoff::default(),
             led_before: None,
             examined: None,
+            fencing: None,
+            fence_at: None,
             backoff: Backoff::default(),
             watch: None,
             watch_backoff: Backoff::default(),
@@ -239,12 +266,16 @@ impl Candidacy {
                 leave: false,
                 close: false,
                 unhealthy,
+                unwell: false,
                 proclaim: None,
-                proclaiming: 0,
+                proclaiming: None,
                 transfer: None,
                 failed: false,
             },
             notices: NoticeProgress::default(),
+            fitness: FitnessProgress::default(),
+            choice: Choice::default(),
+            gave_way: false,
         }
     }
 
@@ -257,7 +288,9 @@ impl Candidacy {
             fenced: false,
             hold_until_stopped: false,
             unfit: false,
+            priority: None,
             recorded: false,
+            fence_delay: None,
             origin: Arc::default(),
             first_contact: None,
         };
@@ -367,20 +400,30 @@ impl Candidacy {
 
     /// When [`CandidacyInput::Tick`] is due.
     pub(crate) fn next_timeout(&self) -> Option<Timestamp> {
-        let work = match &self.call {
-            Some(call) => Some(call.until),
+        let work = match self.call_ends_at() {
+            Some(until) => Some(until),
             None => {
-                let watch = self.watch_backoff.until();
-                self.backoff.until().or_else(|| [watch, self.next_look()].into_iter().flatten().min())
+                let (watch, close) = (self.watch_backoff.until(), self.close_backoff.until());
+                self.backoff.until().or_else(|| [watch, close, self.next_look()].into_iter().flatten().min())
             }
         };
         [self.tenure.next_timeout(), self.take_office_by, work].into_iter().flatten().min()
+    }
+
+    /// When the call that is out is given up.
+    fn call_ends_at(&self) -> Option<Timestamp> {
+        let call = self.call.as_ref()?;
+        // Until then nobody else is first in line. Later it might hit a host that has come back.
+        let shoots = matches!(call.op, Op::Shoot(..)) && self.settings.policy.shoots_once();
+        Some(if shoots { self.tenure.deadline() } else { call.until })
     }
 
     /// When to look again although nothing told us to.
     fn next_look(&self) -> Option<Timestamp> {
         let reread = self.settings.policy.rereads().then_some(self.reread_at);
         match &self.state {
+            // It stays to close a term, and looks at nothing else.
+            State::Out if self.requested.leave => None,
             State::Out => match self.barred() {
                 Some(LossReason::Paused) => reread,
                 Some(_) => None,
@@ -389,11 +432,11 @@ impl Candidacy {
             State::Following(following) => {
                 [reread, following.look_again_at, self.evict_at(following)].into_iter().flatten().min()
             }
-            State::Office(_) if self.tenure.serves() => {
+            State::Office(held) if self.tenure.serves() => {
                 let handover = self.notices.seen.map(|(_, until)| until);
-                [reread, handover, self.freeze_ends()].into_iter().flatten().min()
+                [reread, handover, self.freeze_ends(), self.next_search(held)].into_iter().flatten().min()
             }
-            State::Unproven(_) => reread,
+            State::Unproven(_) => [reread, self.fence_at, self.choice.ends_at()].into_iter().flatten().min(),
             State::Enlisting { .. } | State::Office(_) | State::Withdrawing(..) | State::Done => None,
         }
     }
@@ -412,13 +455,20 @@ impl Candidacy {
             Some(LossReason::Refused)
         } else if self.requested.close {
             Some(LossReason::Closing)
-        } else if self.office.paused.is_some() && self.settings.policy.heeds_pauses() {
+        } else if self.office.paused.as_ref().is_some_and(|paused| self.is_barred_by(paused)) {
             Some(LossReason::Paused)
         } else if self.requested.unhealthy {
             Some(LossReason::Unhealthy)
         } else {
             None
         }
+    }
+
+    /// Whether this pause is one for this candidate, too.
+    fn is_barred_by(&self, paused: &Paused) -> bool {
+        let policy = self.settings.policy;
+        let waits = paused.first.is_none() || policy.lets_first_lead();
+        paused.bars(&self.who.name) && waits && policy.heeds_pauses()
     }
 
     /// Why no entry of this candidate may stay in line, if none may. One on a session that is to be
@@ -443,7 +493,8 @@ impl Candidacy {
     }
 
     fn new_entry(&self) -> NewEntry {
-        NewEntry { incarnation: self.incarnation, name: self.who.name.clone(), value: self.who.value.clone() }
+        let entry = NewEntry::new(self.incarnation, self.who.name.clone(), self.who.value.clone());
+        entry.merit(Merit { unwell: self.enlists_unwell(), ..self.merit() })
     }
 
     fn call(&mut self, now: Timestamp, op: Op, out: &mut Outbox) {
@@ -452,11 +503,23 @@ impl Candidacy {
         if let Op::RaiseFences(_) = op {
             self.raise = Some(id);
         }
-        if self.tenure.is_taking() {
+        if let Op::Publish(..) = op {
+            self.fitness.said_unwell = None;
+        }
+        let shoots = matches!(op, Op::Shoot(..));
+        if shoots {
+            // Nobody else is to lead meanwhile.
+            self.take_office_by = None;
+        } else if self.tenure.is_taking() {
             self.take_office_by.get_or_insert(now + self.settings.ttl);
         }
         out.push(Output::Call(self.id, id, self.session, op.clone()));
-        self.call = Some(Call { id, op, sent_at: now, until: now + self.settings.renew_every });
+        let close_by = self.close_by.filter(|by| now < *by && !matches!(op, Op::Withdraw(..)));
+        let until = match close_by {
+            Some(by) => by.min(now + self.settings.renew_every),
+            None => now + self.settings.renew_every,
+        };
+        self.call = Some(Call { id, op, sent_at: now, until });
     }
 
     /// The answer to the call that is out is no longer wanted.
@@ -490,9 +553,9 @@ impl Candidacy {
             State::Following(Following { held: None, ahead, .. }) => {
                 return Some(self.watch_election(Head::Is(ahead.id.clone())));
             }
-            // Only one in office hands over. To watch an heir that is gone would fire at once,
-            // again and again.
-            State::Unproven(held) => (held, None, None),
+            // To watch an heir that is gone would fire at once, again and again: only while it is
+            // waited for.
+            State::Unproven(held) => (held, None, self.heir_waited_for(held)),
             State::Office(held) if self.tenure.serves() => {
                 let heir = self.office.handover_from(held.token).and_then(|handover| handover.heir.as_ref());
                 (held, None, heir.map(|heir| heir.entry.clone()))

@@ -1,7 +1,7 @@
 //! What to do next, and what answers, faults, hints and commands change.
 
 use super::{Call, Candidacy, Following, State};
-use crate::entry::{Entry, Nonce, Version};
+use crate::entry::{Entry, Publication, Version};
 use crate::machine::{Answer, CallId, Command, Event, Hint, LossReason, Op, Successor, WatchId};
 use crate::office::{Office, Refusal};
 use crate::outbox::Outbox;
@@ -16,6 +16,7 @@ impl Candidacy {
         self.heed_bars(now, out);
         // A rest that is over asks for no more wake-ups, also where no watch is wanted any more.
         self.watch_backoff.resting(now);
+        self.close_backoff.resting(now);
         if self.call.is_some() || self.backoff.resting(now) {
             return;
         }
@@ -24,13 +25,7 @@ impl Candidacy {
             State::Enlisting { stray: Some(stray), .. } => self.call(now, Op::Withdraw(stray.clone(), None), out),
             State::Enlisting { stray: None, .. } => self.enlist(now, out),
             State::Following(_) => self.step_following(now, out),
-            State::Unproven(held) => {
-                if self.look || now >= self.reread_at {
-                    self.call(now, Op::Standing(held.clone(), None), out);
-                } else {
-                    self.arm(now, out);
-                }
-            }
+            State::Unproven(_) => self.step_first(now, out),
             State::Office(held) if self.tenure.is_taking() && self.raise.is_none() => {
                 self.call(now, Op::RaiseFences(held.token), out);
             }
@@ -39,9 +34,8 @@ impl Candidacy {
             State::Office(_) | State::Done => {}
             State::Withdrawing(held, heir) => {
                 let withdrawal = Op::Withdraw(held.clone(), heir.clone());
-                let closes_first = self.settings.policy.closes_before_withdrawing();
-                let closing = if closes_first { self.closing() } else { None };
-                self.call(now, closing.unwrap_or(withdrawal), out);
+                let next = self.closing_before_withdrawal(now).unwrap_or(withdrawal);
+                self.call(now, next, out);
             }
         }
     }
@@ -50,6 +44,7 @@ impl Candidacy {
         // Fences that do not answer here, and a record that cannot be written from here, may be
         // within reach of the next in line.
         let too_late = self.take_office_by.is_some_and(|by| now >= by).then_some(LossReason::Refused);
+        self.gave_way |= too_late.is_some();
         let Some(why) = self.must_leave_line().or(too_late) else { return };
         match &self.state {
             // A candidacy that was let go leads on until its term is over, and so does one on a
@@ -75,15 +70,18 @@ impl Candidacy {
     }
 
     fn step_out(&mut self, now: Timestamp, out: &mut Outbox) {
-        if let Some(closing) = self.closing() {
+        let may_close = self.close_backoff.until().is_none() && !self.is_too_late_to_close(now);
+        if may_close && let Some(closing) = self.closing() {
             return self.call(now, closing, out);
         }
-        // One that owes the closing of a term stays until its user says that the work has stopped.
-        if self.has_ended() && !self.owes_closing() {
-            self.event(Event::Ended, out);
-            return self.finish(true, out);
-        }
-        if self.requested.leave && !self.owes_closing() {
+        let has_ended = self.has_ended();
+        if has_ended || self.requested.leave {
+            if !self.is_done_with_terms(now, out) {
+                return;
+            }
+            if has_ended {
+                self.event(Event::Ended, out);
+            }
             return self.finish(true, out);
         }
         if let Some(why) = self.barred() {
@@ -99,6 +97,7 @@ impl Candidacy {
         }
         self.disarm(out);
         self.incarnation = self.rng.incarnation();
+        self.say_fitness_anew();
         self.state = State::Enlisting { stray: None, sent: false };
         self.enlist(now, out);
     }
@@ -129,14 +128,33 @@ impl Candidacy {
             };
         }
         if silent_until.is_some() {
-            let op = Op::Evict(self.who.election.clone(), Box::new(following.ahead.clone()));
+            let op = Op::Evict(self.who.election.clone(), following.ahead.clone());
             return self.call(now, op, out);
         }
-        // We were first, and are no longer.
-        if let Some(op) = self.closing().or_else(|| self.follower_duty()) {
+        // We were first and are no longer, or could not close our term in its time.
+        let closing = if self.close_backoff.until().is_none() { self.closing() } else { None };
+        let op = closing.or_else(|| self.follower_duty()).or_else(|| self.fitness_to_publish());
+        if let Some(op) = op {
             return self.call(now, op, out);
         }
         self.arm(now, out);
+    }
+
+    /// First in line, and not on the way into office.
+    fn step_first(&mut self, now: Timestamp, out: &mut Outbox) {
+        let State::Unproven(held) = &self.state else { return };
+        let held = held.clone();
+        let is_due = self.fence_at.take_if(|at| now >= *at).is_some();
+        let reread = now >= self.reread_at;
+        if self.look || is_due || reread {
+            // The hint that the heir is ready may have been lost.
+            self.notices.line_read &= !reread;
+            return self.call(now, Op::Standing(held, None), out);
+        }
+        match self.choice_duty(now, &held) {
+            Some(op) => self.call(now, op, out),
+            None => self.arm(now, out),
+        }
     }
 
     fn step_leading(&mut self, now: Timestamp, out: &mut Outbox) {
@@ -149,9 +167,12 @@ impl Candidacy {
             self.notices.line_read &= !reread;
             return self.call(now, Op::Standing(held, None), out);
         }
-        if let Some((number, value)) = self.requested.proclaim.clone() {
-            self.requested.proclaiming = number;
-            return self.call(now, Op::Publish(held, self.published, value, None), out);
+        self.requested.proclaiming = self.requested.proclaim.as_ref().map(|(number, _)| *number);
+        if self.requested.proclaiming.is_some() {
+            return self.call(now, Op::Publish(held, self.published, self.publication(None)), out);
+        }
+        if let Some(op) = self.fitness_to_publish() {
+            return self.call(now, op, out);
         }
         if let Some(op) = self.leader_duty(now, &held, out) {
             return self.call(now, op, out);
@@ -194,6 +215,7 @@ impl Candidacy {
                 }
             }
             Command::Healthy(healthy) => self.requested.unhealthy = !healthy,
+            Command::Unwell(unwell) => self.on_unwell(unwell),
             Command::Lapsed(term) => {
                 let step = self.tenure.lapsed(term);
                 self.carry_out(step, out);
@@ -226,17 +248,22 @@ impl Candidacy {
             Ok(answer) => answer,
             Err(fault) => return self.on_fault(now, call.op, fault, out),
         };
-        self.backoff.succeeded();
+        // On the way into office looks go well while a fence or the record refuses: only the
+        // office ends the rests between tries.
+        if self.take_office_by.is_none() {
+            self.backoff.succeeded();
+        }
         match (&call.op, answer) {
             (Op::Enlist(..) | Op::Standing(..), Answer::Standing(standing)) => {
                 self.on_standing(now, &call, *standing, out)
             }
             (Op::Withdraw(..), Answer::Cas(cas)) => self.on_withdrawal(now, cas, out),
-            (Op::Publish(.., ready), Answer::Published(published)) => self.on_published(*ready, published, out),
+            (Op::Publish(.., said), Answer::Published(published)) => self.on_published(said, published, out),
             (Op::SetOffice(_, _, to), Answer::Cas(cas)) => self.on_office_set(now, to, cas, out),
             (Op::Evict(..), Answer::Cas(cas)) => self.on_evicted(now, cas),
             (Op::Line(..), Answer::Line(line)) => self.on_line(now, *line, out),
             (Op::Examine(term), Answer::Examined { died }) => self.on_examined(now, term, died, out),
+            (Op::Shoot(..), Answer::Shot { result, again, why }) => self.on_shot(now, result, again, why),
             (Op::RaiseFences(_), Answer::Raised) => self.take_office(now, out),
             // An answer that does not fit its question says nothing.
             (op, _) => self.on_fault(now, op.clone(), Fault::OutcomeUnknown, out),
@@ -281,8 +308,14 @@ impl Candidacy {
                 }
                 self.take_office_by = None;
                 let look_again_at = look_again.map(|wait| now + wait);
-                self.state =
-                    State::Following(Following { held, ahead, since, read_at: now, look_again_at, trying: false });
+                self.state = State::Following(Following {
+                    held,
+                    ahead: Box::new(ahead),
+                    since,
+                    read_at: now,
+                    look_again_at,
+                    trying: false,
+                });
             }
             Place::Gone => {
                 if self.term().is_none() || self.settings.policy.checks_own_entry() {
@@ -305,7 +338,7 @@ impl Candidacy {
         }
         let since = self.silent_since(&seen.ahead, now);
         if let State::Following(following) = &mut self.state {
-            *following = Following { ahead: seen.ahead, since, read_at: now, ..following.clone() };
+            *following = Following { ahead: Box::new(seen.ahead), since, read_at: now, ..following.clone() };
         }
         self.reread_at = self.reread_at.max(now + self.settings.reread_every);
     }
@@ -334,9 +367,13 @@ impl Candidacy {
             self.event(Event::FirstContact(tombstone), out);
         }
         let before = std::mem::replace(&mut self.office, office);
+        self.settle_unclosed();
         self.log_orders(&before, out);
         self.count_freeze(now);
-        if self.office.paused.is_some() && before.paused.is_none() {
+        self.note_refusal(&before, out);
+        self.count_changes(now, &before);
+        let bars = |office: &Office| office.paused.as_ref().is_some_and(|paused| self.is_barred_by(paused));
+        if bars(&self.office) && !bars(&before) {
             self.event(Event::Out(LossReason::Paused), out);
         }
         let reread_at = now + self.rng.jitter(self.settings.reread_every);
@@ -344,6 +381,9 @@ impl Candidacy {
     }
 
     fn on_withdrawal(&mut self, now: Timestamp, cas: Cas, out: &mut Outbox) {
+        if cas == Cas::Refused && self.keep_place() {
+            return;
+        }
         match (&mut self.state, cas) {
             (State::Enlisting { stray, .. }, _) => *stray = None,
             // The heir is gone. The term is over all the same, and a token never becomes valid
@@ -354,7 +394,7 @@ impl Candidacy {
         }
     }
 
-    fn on_published(&mut self, ready: Option<Nonce>, published: Option<Version>, out: &mut Outbox) {
+    fn on_published(&mut self, said: &Publication, published: Option<Version>, out: &mut Outbox) {
         let Some(version) = published else {
             // An earlier try has got through after all, or the entry is no longer ours: the next
             // look tells.
@@ -362,11 +402,12 @@ impl Candidacy {
             return;
         };
         self.published = version;
-        if ready.is_some() {
-            self.notices.said_ready = ready;
+        self.fitness.said_unwell = Some(said.merit.unwell);
+        if said.ready.is_some() {
+            self.notices.said_ready = said.ready;
             return;
         }
-        let number = self.requested.proclaiming;
+        let Some(number) = self.requested.proclaiming.take() else { return };
         // A newer value may have been asked for since: it is published next.
         self.requested.proclaim.take_if(|(waiting, _)| *waiting == number);
         self.event(Event::Proclaimed(number, Cas::Done), out);
@@ -382,9 +423,18 @@ impl Candidacy {
     }
 
     pub(super) fn on_fault(&mut self, now: Timestamp, op: Op, fault: Fault, out: &mut Outbox) {
+        if !self.settings.policy.settles_ceding() && self.keep_place() {
+            return;
+        }
         match (op, fault) {
             // The participant tells everyone that the session is gone.
             (_, Fault::SessionGone) => {}
+            (Op::Line(..) | Op::SetOffice(..), fault) if matches!(self.state, State::Unproven(_)) => {
+                self.on_choice_failed();
+                if fault != Fault::Permanent {
+                    self.back_off(now);
+                }
+            }
             (Op::Enlist(..), Fault::AlreadyInLine(held)) => {
                 self.state = State::Enlisting { stray: Some(held), sent: true };
             }
@@ -403,6 +453,11 @@ impl Candidacy {
             }
             (op @ (Op::Line(..) | Op::SetOffice(..)), Fault::Permanent) => self.on_duty_failed(now, &op, out),
             (_, Fault::Permanent) => self.fail(now, out),
+            // Our entry goes now.
+            (Op::Line(..) | Op::SetOffice(..), _) if self.is_too_late_to_close(now) => {}
+            (Op::SetOffice(..), _) if matches!(self.state, State::Out | State::Following(_)) => {
+                self.close_backoff.failed(now, &mut self.rng, self.settings.longest_rest(), None);
+            }
             (_, Fault::Unavailable | Fault::OutcomeUnknown | Fault::AlreadyInLine(_)) => {
                 self.step_back();
                 self.back_off(now);

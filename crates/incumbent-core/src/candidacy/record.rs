@@ -1,13 +1,14 @@
 //! The record of terms: ours is opened before we are in office, and closed after its work has
 //! stopped and before our entry goes.
 
+use super::fencing::FencingStep;
 use super::{Candidacy, State};
 use crate::entry::{Held, Version};
-use crate::machine::{LossReason, Op};
+use crate::machine::{Event, LossReason, Op};
 use crate::office::{Office, Order};
 use crate::outbox::Outbox;
 use crate::standing::Cas;
-use crate::terms::{TermEnd, TermRecord};
+use crate::terms::{MAX_TERMS, TermEnd, TermRecord};
 use crate::time::Timestamp;
 
 /// A term of ours that may be open in the office record.
@@ -16,38 +17,67 @@ pub(super) struct Unclosed {
     /// As it is to be closed, once it has ended.
     term: TermRecord,
     /// While nobody has said that it was opened: the version of the record that the opening was
-    /// compared with. In a record of any other version, an opening that is not there never comes.
+    /// compared with. In a record of any other version, an opening that is not there never comes;
+    /// but a record that says nothing has the same version again and again.
     compared: Option<Version>,
+}
+
+/// What comes before the office.
+pub(super) enum Opening {
+    /// Nothing any more: our term is open, or there is no record.
+    Done,
+    Call(Op),
+    /// The work of the last leader has to be stopped first, and it is too early for that.
+    Wait,
 }
 
 impl Candidacy {
     /// Whether the election keeps a record of its terms: we ask for it, or somebody has before.
-    fn is_recorded(&self) -> bool {
+    pub(super) fn is_recorded(&self) -> bool {
         self.who.recorded || !self.office.terms.is_empty()
     }
 
-    /// What has to be written before we are in office: that our term is open. `None`: nothing.
-    pub(super) fn opening(&mut self, held: &Held) -> Option<Op> {
+    /// What has to be written before we are in office: that our term is open, and that those of
+    /// ours are closed which could not be closed in their time.
+    pub(super) fn opening(&mut self, now: Timestamp, held: &Held) -> Opening {
         let is_open = self.office.terms.get(held.token).is_some_and(|term| term.is_open_of(held.incarnation));
-        if is_open && let Some(unclosed) = &mut self.unclosed {
-            unclosed.compared = None;
-        }
         if is_open || !self.is_recorded() || !self.settings.policy.opens_before_office() {
-            return None;
+            return Opening::Done;
         }
-        let last = self.office.terms.iter().rev().find(|term| term.token < held.token);
-        let open = last.filter(|last| last.end == TermEnd::Open);
-        let died = match (open, self.examined) {
-            (Some(open), Some((token, died))) if token == open.token => died,
-            (Some(open), _) => return Some(Op::Examine(Box::new(open.clone()))),
-            (None, _) => false,
-        };
-        let died = open.filter(|_| died).map(|open| open.clone().ended(TermEnd::Died { at_ms: 0 }));
         let before = self.led_before.as_deref().filter(|before| self.office.terms.get(before.token).is_none());
-        let terms = before.cloned().into_iter().chain(died).fold(self.office.terms.clone(), |all, term| all.with(term));
+        // In a record that was copied from another store, our token may be another's.
+        let is_of = |term: &TermRecord, token, incarnation| term.token == token && term.incarnation == incarnation;
+        let mut terms = self.office.terms.iter().rev();
+        let last = before.or_else(|| terms.find(|term| !is_of(term, held.token, Some(held.incarnation))));
+        let mut unclosed = self.unclosed.iter().map(|unclosed| &unclosed.term);
+        let mut is_ours = |term: &TermRecord| unclosed.any(|ours| is_of(term, ours.token, ours.incarnation));
+        let at_large = last.filter(|last| last.is_at_large() && !is_ours(last));
+        let has_died = match (at_large, self.examined) {
+            (Some(last), Some((token, has_died))) if token == last.token => has_died,
+            (Some(last), _) if last.end == TermEnd::Open => {
+                return Opening::Call(Op::Examine(Box::new(last.clone())));
+            }
+            _ => false,
+        };
+        let mut news: Vec<TermRecord> = before.cloned().into_iter().collect();
+        match at_large.cloned() {
+            Some(last) if has_died => news.push(last.ended(TermEnd::Died { at_ms: 0 })),
+            Some(last) => match self.fence(now, held, last) {
+                FencingStep::Settled(told) => news.extend(told),
+                FencingStep::Call(op) => return Opening::Call(op),
+                FencingStep::Wait => return Opening::Wait,
+            },
+            None => {}
+        }
+        self.unclosed.retain(|unclosed| unclosed.term.token != held.token);
+        self.note_end(LossReason::LocalDeadline);
+        let terms = news.into_iter().fold(self.office.terms.clone(), |all, term| all.with(term));
+        let terms = self.closed().fold(terms, |all, term| all.with_late(term));
         let term = TermRecord::open(held.token, held.incarnation, self.who.name.clone(), (*self.who.origin).clone());
-        self.unclosed = Some(Box::new(Unclosed { term: term.clone(), compared: Some(self.office.version) }));
-        Some(self.set_office(self.office.clone().with_terms(terms.with(term))))
+        self.unclosed.push(Unclosed { term: term.clone(), compared: Some(self.office.version) });
+        // A record keeps no more than that, either.
+        self.unclosed.drain(..self.unclosed.len().saturating_sub(MAX_TERMS));
+        Opening::Call(self.set_office(self.office.clone().with_terms(terms.with(term))))
     }
 
     /// The last term on record before ours was looked at.
@@ -70,22 +100,46 @@ impl Candidacy {
 
     /// Our term has ended, or will not begin: notes why, and by whose order.
     pub(super) fn note_end(&mut self, why: LossReason) {
-        let Some(token) = self.unclosed.as_ref().map(|unclosed| unclosed.term.token) else { return };
         let office = &self.office;
-        let order = match why {
-            LossReason::Transferred | LossReason::Resigned => office.handover_from(token).map(|asked| &asked.order),
-            LossReason::Paused => office.paused.as_ref().map(|paused| &paused.order),
-            LossReason::Ended => office.ended.as_ref().map(|ended| &ended.order),
-            LossReason::Deposed => office.deposed.as_ref().map(|deposed| &deposed.order),
-            _ => None,
-        };
-        let order = order.map_or_else(Order::default, Order::clone);
-        if let Some(unclosed) = self.unclosed.as_mut().filter(|unclosed| unclosed.term.end == TermEnd::Open) {
-            unclosed.term.end = TermEnd::Closed { why, order, at_ms: 0 };
+        for Unclosed { term, .. } in self.unclosed.iter_mut().filter(|unclosed| unclosed.term.end == TermEnd::Open) {
+            let order = match why {
+                LossReason::Transferred | LossReason::Resigned => {
+                    office.handover_from(term.token).map(|asked| &asked.order)
+                }
+                LossReason::Paused => office.paused.as_ref().map(|paused| &paused.order),
+                LossReason::Ended => office.ended.as_ref().map(|ended| &ended.order),
+                LossReason::Deposed => office.deposed.as_ref().map(|deposed| &deposed.order),
+                _ => None,
+            };
+            let order = order.map_or_else(Order::default, Order::clone);
+            term.end = TermEnd::Closed { why, order, at_ms: 0 };
         }
     }
 
-    /// What has to be written of a term of ours whose work has stopped, or never began. `None`:
+    /// The record was read. What it says has ended is done with, and so is what was never opened
+    /// and can no longer be.
+    pub(super) fn settle_unclosed(&mut self) {
+        let office = &self.office;
+        self.unclosed.retain_mut(|Unclosed { term, compared }| match office.terms.get(term.token) {
+            Some(known) => {
+                *compared = None;
+                known.end == TermEnd::Open && known.incarnation == term.incarnation
+            }
+            None => *compared == Some(office.version) || *compared == Some(Version::NONE),
+        });
+    }
+
+    /// What the record should say of our terms that are over.
+    fn closed(&self) -> impl Iterator<Item = TermRecord> {
+        self.unclosed.iter().map(|Unclosed { term, .. }| match self.office.terms.get(term.token) {
+            // When it was opened stands there alone.
+            Some(known) => known.clone().ended(term.end.clone()),
+            // Written as closed, it keeps an opening that is still under way from coming.
+            None => term.clone(),
+        })
+    }
+
+    /// What has to be written of terms of ours whose work has stopped, or never began. `None`:
     /// nothing, or not yet.
     pub(super) fn closing(&mut self) -> Option<Op> {
         let policy = self.settings.policy;
@@ -93,57 +147,73 @@ impl Candidacy {
             true => !policy.hard_stop_is_no_close(),
             false => self.tenure.is_settled() || !policy.closes_after_stop(),
         };
-        if self.unclosed.is_none() || !stopped {
+        if self.unclosed.is_empty() || !stopped {
             return None;
         }
         if self.look {
             return Some(Op::Line(self.who.election.clone(), 1));
         }
-        // One that was opened, and never taken.
+        // Those that were opened, and never taken.
         self.note_end(self.must_leave_line().unwrap_or(LossReason::LocalDeadline));
-        let Unclosed { term, compared } = self.unclosed.as_deref()?;
-        let closed = match self.office.terms.get(term.token) {
-            Some(known) => {
-                let is_open = known.end == TermEnd::Open && known.incarnation == term.incarnation;
-                // When it was opened stands there alone.
-                is_open.then(|| known.clone().ended(term.end.clone()))
-            }
-            // Written as closed, it keeps an opening that is still under way from coming.
-            None => (*compared == Some(self.office.version)).then(|| term.clone()),
-        };
-        let Some(closed) = closed else {
-            self.unclosed = None;
+        self.settle_unclosed();
+        if self.unclosed.is_empty() {
             return None;
-        };
-        let terms = self.office.terms.with(closed);
+        }
+        let terms = self.closed().fold(self.office.terms.clone(), |all, term| all.with_late(term));
         Some(self.set_office(self.office.clone().with_terms(terms)))
     }
 
-    /// Whether a term of ours has still to be closed: a candidate that leaves waits for the word
-    /// that its work has stopped.
-    pub(super) fn owes_closing(&self) -> bool {
-        self.unclosed.is_some()
+    /// The same, while our entry waits for it. After a renewal interval it waits no longer: the
+    /// next in line must not depend on a store that takes no more writes, and the term is closed
+    /// late.
+    pub(super) fn closing_before_withdrawal(&mut self, now: Timestamp) -> Option<Op> {
+        if !self.settings.policy.closes_before_withdrawing() || self.is_too_late_to_close(now) {
+            return None;
+        }
+        let closing = self.closing()?;
+        self.close_by.get_or_insert(now + self.settings.renew_every);
+        Some(closing)
     }
 
-    /// Nothing can be written of our last term.
-    pub(super) fn drop_closing(&mut self) -> bool {
-        self.unclosed.take().is_some()
+    /// Whether nothing waits any longer for our term to be closed.
+    pub(super) fn is_too_late_to_close(&self, now: Timestamp) -> bool {
+        self.close_by.is_some_and(|by| now >= by)
+    }
+
+    /// Whether one that leaves has said all that there is to say of its terms. It waits for the
+    /// word that their work has stopped, and then for the store, but not for ever.
+    pub(super) fn is_done_with_terms(&mut self, now: Timestamp, out: &mut Outbox) -> bool {
+        if !self.unclosed.is_empty() && self.tenure.is_settled() {
+            self.close_by.get_or_insert(now + self.settings.ttl);
+            if self.is_too_late_to_close(now) {
+                self.leave_open(out);
+            }
+        }
+        self.unclosed.is_empty()
+    }
+
+    /// Nothing can be written of our terms: the log is told. Says whether there were any.
+    pub(super) fn leave_open(&mut self, out: &mut Outbox) -> bool {
+        let left = std::mem::take(&mut self.unclosed);
+        left.iter().for_each(|unclosed| self.event(Event::LeftOpen(unclosed.term.token), out));
+        !left.is_empty()
     }
 
     /// The office record was written, or has moved on since it was read.
     pub(super) fn on_office_set(&mut self, now: Timestamp, to: &Office, cas: Cas, out: &mut Outbox) {
+        self.close_backoff.succeeded();
+        self.note_unwritten_choice(cas);
         if cas == Cas::Done {
-            let ended = |unclosed: &mut Box<Unclosed>| {
-                to.terms.get(unclosed.term.token).is_some_and(|term| term.end != TermEnd::Open)
-            };
-            self.unclosed.take_if(ended);
+            let has_ended = |token| to.terms.get(token).is_some_and(|term| term.end != TermEnd::Open);
+            self.unclosed.retain(|unclosed| !has_ended(unclosed.term.token));
+            for unclosed in self.unclosed.iter_mut().filter(|unclosed| to.terms.get(unclosed.term.token).is_some()) {
+                unclosed.compared = None;
+            }
+            self.office.terms = to.terms.clone();
         }
         if self.tenure.is_taking() {
             match cas {
-                Cas::Done => {
-                    self.office.terms = to.terms.clone();
-                    self.take_office(now, out);
-                }
+                Cas::Done => self.take_office(now, out),
                 Cas::Refused => self.step_back(),
             }
         }

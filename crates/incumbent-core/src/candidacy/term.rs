@@ -1,8 +1,10 @@
 //! The term: how it begins, what it lives on, and every way in which it ends.
 
+use super::choice::Choice;
+use super::record::Opening;
 use super::{Candidacy, Following, State};
 use crate::entry::{EntryId, Held};
-use crate::machine::{Claim, Event, LossReason};
+use crate::machine::{Event, LossReason, Title};
 use crate::office::{Act, Refusal};
 use crate::outbox::Outbox;
 use crate::standing::Fault;
@@ -14,7 +16,7 @@ impl Candidacy {
     /// should be over.
     pub(super) fn on_time(&mut self, now: Timestamp, out: &mut Outbox) {
         self.check_deadline(now, out);
-        if self.call.as_ref().is_some_and(|call| now >= call.until)
+        if self.call_ends_at().is_some_and(|until| now >= until)
             && let Some(call) = self.give_up_call(out)
         {
             self.on_fault(now, call.op, Fault::OutcomeUnknown, out);
@@ -28,14 +30,15 @@ impl Candidacy {
         }
     }
 
-    /// We are first in line. In office, unless something stands against it.
+    /// We are first in line. In office, unless something stands against it, or somebody is better.
     pub(super) fn on_first_in_line(&mut self, now: Timestamp, held: Held, out: &mut Outbox) {
         if self.must_leave_line().is_some() {
             self.withdraw(held, None, out);
-        } else if self.tenure.begin(now).is_err() {
+        } else if self.is_choosing(now, &held) || self.tenure.begin(now).is_err() {
             self.state = State::Unproven(held);
         } else {
             self.state = State::Office(held);
+            self.settle_choice();
             if !self.who.fenced || !self.settings.policy.raises_fences_first() {
                 self.take_office(now, out);
             }
@@ -50,22 +53,26 @@ impl Candidacy {
         if !self.tenure.is_taking() {
             return;
         }
-        if let Some(opening) = self.opening(&held) {
-            return self.call(now, opening, out);
+        match self.opening(now, &held) {
+            Opening::Done => {}
+            Opening::Call(op) => return self.call(now, op, out),
+            Opening::Wait => return self.wait_to_fence(held),
         }
         if self.tenure.take_office(now).is_err() {
             self.state = State::Unproven(held);
             return;
         }
         self.take_office_by = None;
-        self.led_before = None;
-        self.examined = None;
+        self.gave_way = false;
+        self.backoff.succeeded();
+        self.forget_last_term();
         self.disarm(out);
-        let (term, claim) = (self.tenure.term(), Claim::Entry(held));
-        self.event(Event::Elected { term, claim, deadline: self.tenure.deadline() }, out);
+        let (term, title) = (self.tenure.term(), Title::Entry(held));
+        self.event(Event::Elected { term, title, deadline: self.tenure.deadline() }, out);
         // What was to be proclaimed is in the entry already.
         self.requested.proclaim = None;
         self.notices = super::NoticeProgress::default();
+        self.forget_search();
         // It has read this as a follower; from now on it obeys it.
         if let Some(frozen) = &self.office.frozen {
             self.event(Event::Ordered(Act::Freeze, frozen.order.clone()), out);
@@ -198,16 +205,30 @@ impl Candidacy {
         // A call about the entry that is gone has no answer worth having.
         self.give_up_call(out);
         self.take_office_by = None;
-        self.led_before = None;
-        self.examined = None;
+        self.close_by = None;
+        self.forget_last_term();
+        self.choice = Choice::Open;
         self.look = false;
         self.state = State::Out;
+    }
+
+    /// Nothing has to be known any more of the term before ours.
+    fn forget_last_term(&mut self) {
+        self.led_before = None;
+        self.examined = None;
+        self.fencing = None;
+        self.fence_at = None;
     }
 
     pub(super) fn withdraw(&mut self, held: Held, heir: Option<EntryId>, out: &mut Outbox) {
         self.disarm(out);
         self.give_up_call(out);
+        // What failed before was something else.
+        self.backoff.succeeded();
         self.take_office_by = None;
+        self.close_by = None;
+        self.forget_last_term();
+        self.choice = Choice::Open;
         self.look = false;
         self.state = State::Withdrawing(held, heir);
     }

@@ -6,9 +6,9 @@ use bytes::Bytes;
 
 use crate::{
     Act, Answer, Attempt, CallId, CandidacyId, Candidate, Cas, Command, Cursor, Deposed, ElectionName, Entry, EntryId,
-    Epoch, Event, Fault, ForgottenBy, Frozen, Handover, Heir, Held, Hint, Incarnation, Input, Line, Liveness, Nonce,
-    Observed, Office, Op, Order, Output, Participant, Place, Proof, Refusal, Renewal, Settings, Standing, Successor,
-    Timestamp, Token, Version, WatchFor, WatchId, Watched,
+    Epoch, Event, Fault, ForgottenBy, Frozen, Handover, Heir, Held, Hint, Incarnation, Input, Line, Liveness,
+    LossReason, Nonce, Observed, Office, Op, Order, Output, Participant, Paused, Place, Proof, Refusal, Renewal,
+    Settings, Standing, Successor, Timestamp, Token, Version, WatchFor, WatchId, Watched,
 };
 
 const CANDIDACY: CandidacyId = CandidacyId(7);
@@ -53,7 +53,9 @@ impl Driven {
             fenced,
             hold_until_stopped: false,
             unfit: false,
+            priority: None,
             recorded: false,
+            fence_delay: None,
             origin: Default::default(),
             first_contact: None,
         };
@@ -147,8 +149,10 @@ fn rival(token: u64, version: u64, ttl: Option<Duration>) -> Entry {
         name: None,
         value: Bytes::new(),
         ready: None,
+        merit: Default::default(),
         version: Version(version),
         observed: ttl.map(|ttl| Observed { ttl, silent: None }),
+        stays: false,
     }
 }
 
@@ -528,7 +532,8 @@ fn who_cannot_raise_its_fences_for_a_ttl_makes_room_and_stands_again_once_they_a
     driven.answer(Answer::Cas(Cas::Done));
     assert_eq!(next_call(&mut driven, &held, SECOND * 60), None, "it would be first again, and in the way");
     driven.feed(Input::Answer(CANDIDACY, raise, Err(Fault::OutcomeUnknown)));
-    assert!(matches!(driven.asks(), Op::Enlist(..)), "{:?}", driven.asks());
+    let Op::Enlist(_, entry) = driven.asks() else { panic!("{:?}", driven.asks()) };
+    assert!(entry.merit.gave_way, "those who choose do not ask it again");
     assert!(!driven.events.iter().any(|event| matches!(event, Event::Elected { .. })));
 }
 
@@ -562,6 +567,9 @@ fn leads_and_has_read(office: &Office) -> (Driven, Held) {
 fn an_unfit_leader_stays_in_a_frozen_office_and_leaves_when_it_is_no_longer_frozen() {
     let (mut driven, held) = leads_and_has_read(&frozen(2, None));
     driven.feed(Input::Command(CANDIDACY, Command::Healthy(false)));
+    let Op::Publish(_, _, said) = driven.asks() else { panic!("{:?}", driven.asks()) };
+    assert!(said.merit.unwell, "those who look see how it is");
+    driven.answer(Answer::Published(Some(Version(7))));
     driven.wait(SECOND);
     let is_stopping = |driven: &Driven| driven.events.iter().any(|event| matches!(event, Event::Stopping { .. }));
     assert!(!is_stopping(&driven), "{:?}", driven.events);
@@ -718,4 +726,45 @@ fn an_order_is_told_to_the_log_of_the_leader_once() {
     driven.answer(Answer::Cas(Cas::Refused));
     driven.answer(standing(Place::Gone, frozen(2, None).with_deposed(Deposed::new(held.token))));
     assert_eq!(ordered(&driven), [freeze, resign, (Act::Depose, "by an operator".to_owned())]);
+}
+
+/// Everyone but the candidate of this name is to stay out until it leads.
+fn waits_for(name: &str) -> Office {
+    Office::default().with_version(Version(2)).with_paused(Paused::new("why").until_leads(name))
+}
+
+#[test]
+fn one_that_another_is_to_lead_before_leaves_the_line_as_in_any_pause() {
+    let mut driven = Driven::standing(ForgottenBy::Store);
+    let held = driven.held(5);
+    driven.answer(standing(Place::Leading(held.clone()), waits_for("d")));
+    assert_eq!(driven.asks(), &Op::Withdraw(held, None));
+    assert_eq!(driven.events, [Event::FirstContact(None), Event::Out(LossReason::Paused)]);
+}
+
+#[test]
+fn one_that_is_to_lead_first_leads_and_lets_the_others_back() {
+    let mut driven = Driven::standing(ForgottenBy::Store);
+    let held = driven.held(5);
+    driven.answer(standing(Place::Leading(held.clone()), waits_for("c")));
+    assert!(matches!(driven.events.last(), Some(Event::Elected { .. })), "{:?}", driven.events);
+    let Op::SetOffice(_, version, office) = driven.asks() else { panic!("{:?}", driven.asks()) };
+    assert!(*version == Version(2) && office.is_blank(), "{office:?}");
+    driven.answer(Answer::Cas(Cas::Done));
+    driven.answer(standing(Place::Leading(held), Office::default().with_version(Version(3))));
+    assert!(driven.call.is_none(), "{:?}", driven.call);
+}
+
+#[test]
+fn one_that_may_not_let_the_others_back_leads_on_and_tries_again_at_its_next_look() {
+    let mut driven = Driven::standing(ForgottenBy::Store);
+    let held = driven.held(5);
+    driven.answer(standing(Place::Leading(held.clone()), waits_for("c")));
+    driven.fails(Fault::Permanent);
+    assert!(driven.call.is_none(), "not again and again: {:?}", driven.call);
+    until_it_asks(&mut driven, SECOND * 60);
+    driven.answer(standing(Place::Leading(held), waits_for("c")));
+    let Op::SetOffice(_, _, office) = driven.asks() else { panic!("{:?}", driven.asks()) };
+    assert!(office.is_blank(), "{office:?}");
+    assert!(!driven.events.contains(&Event::Failed), "{:?}", driven.events);
 }

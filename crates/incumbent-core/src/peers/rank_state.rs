@@ -16,7 +16,7 @@ use super::group::{Group, MemberId};
 use super::machine::{Input, OperatorRequest, Output, TermRules};
 use super::policy::RankPolicy;
 use super::role::{ShownRole, role};
-use crate::machine::{Claim, Command, Event, LossReason};
+use crate::machine::{Command, Event, LossReason, Title};
 use crate::office::Refusal;
 use crate::rng::Rng;
 use crate::standing::Cas;
@@ -537,7 +537,7 @@ impl<M: From<RankMessage>> RankState<M> {
     fn take_office(&mut self, now: Timestamp, deadline: Timestamp) {
         self.tenure.prove(deadline);
         if self.tenure.begin(now).and_then(|()| self.tenure.take_office(now)).is_ok() {
-            self.event(Event::Elected { term: self.tenure.term(), claim: Claim::Rank, deadline });
+            self.event(Event::Elected { term: self.tenure.term(), title: Title::Rank, deadline });
         }
     }
 
@@ -584,6 +584,7 @@ impl<M: From<RankMessage>> RankState<M> {
                     self.drain(now, LossReason::Unhealthy);
                 }
             }
+            Command::Unwell(_) => {}
             Command::Leave => {
                 self.leaving = true;
                 if !self.tenure.in_office() {

@@ -299,7 +299,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::machine::{Claim, Event, TermNo};
+    use crate::machine::{Event, TermNo, Title};
     use crate::peers::{Group, Input, Output, RankSettings, TermRules};
 
     const MS: Duration = Duration::from_millis(1);
@@ -412,7 +412,7 @@ mod tests {
             second.handle(at(ms), Input::Tick);
         }
         assert!(second.leads());
-        let elected = Event::Elected { term: TermNo(1), claim: Claim::Rank, deadline: Timestamp::MAX };
+        let elected = Event::Elected { term: TermNo(1), title: Title::Rank, deadline: Timestamp::MAX };
         assert!(said(&mut second).contains(&Output::Event(elected)));
     }
 

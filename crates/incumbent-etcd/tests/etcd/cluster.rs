@@ -5,7 +5,7 @@ use std::time::Duration;
 use incumbent_etcd::rpc::LeaseGrantRequest;
 use incumbent_etcd::{EtcdFence, EtcdOptions, EtcdStore};
 use incumbent_store::fence::FencingToken;
-use incumbent_store::{Store, StoreError, Version};
+use incumbent_store::{Publication, Store, StoreError, Version};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::EtcdCluster;
 
@@ -138,7 +138,7 @@ async fn another_cluster_knows_nothing_of_us_whatever_it_holds() {
     let gone = |answer: Option<StoreError>| assert!(matches!(answer, Some(StoreError::SessionGone)), "{answer:?}");
     gone(session.standing(&held, None).await.err());
     let was = Version(held.token.get());
-    gone(session.publish(&held, was, &"again".into(), None).await.err());
+    gone(session.publish(&held, was, &Publication::new("again")).await.err());
     gone(session.enlist(&election, &entry(2)).await.err());
     until("the renewal is answered", async || match session.renew(std::slice::from_ref(&held)).await {
         Err(StoreError::Unavailable { .. }) => false,

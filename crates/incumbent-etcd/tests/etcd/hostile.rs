@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use incumbent_etcd::rpc::PutRequest;
 use incumbent_etcd::{EtcdOptions, EtcdStore};
 use incumbent_store::{ElectionName, Store};
-use incumbent_testkit::hostile::{Claim, Exception, Host};
+use incumbent_testkit::hostile::{Case, Exception, Host};
 use incumbent_testkit::servers::EtcdCluster;
 
 use crate::harness::{compact, grant, put, raw, until};
@@ -20,7 +20,7 @@ const AT_ONCE: usize = 200;
 
 impl Host for Etcd {
     const EXCEPTIONS: &'static [Exception] = &[Exception::new(
-        Claim::WallClock,
+        Case::WallClock,
         "its servers ask the kernel for the time, and not the C library: no test can step it. They count leases by \
               the monotonic clock",
     )];

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use incumbent::{CandidacyEvent, LossReason};
-use incumbent_store::{Cas, ElectionName, Incarnation, NewEntry, Nonce, Place, Store, StoreError, Version, Watched};
+use incumbent_store::{
+    Cas, ElectionName, Incarnation, NewEntry, Nonce, Place, Publication, Store, StoreError, Version, Watched,
+};
 
 use crate::harness::{
     TTL, client, entry, grant, held, key_of, lead, lease_of, name, publish, put, raw, read_below, shared, store, until,
@@ -86,7 +88,7 @@ async fn an_overwritten_entry_neither_leads_nor_passes_for_ours() {
     assert_eq!(session.standing(&held, None).await.unwrap().place, Place::Gone);
     let renewal = session.renew(std::slice::from_ref(&held)).await.unwrap();
     assert_eq!(renewal.gone, std::slice::from_ref(&held));
-    assert_eq!(session.publish(&held, seen.version, &"again".into(), None).await.unwrap(), None);
+    assert_eq!(session.publish(&held, seen.version, &Publication::new("again")).await.unwrap(), None);
     assert_eq!(store.evict(&election, &seen).await.unwrap(), Cas::Refused, "it has changed since it was seen");
     // It was ours, so it is ours to remove: nobody else's death would.
     assert!(matches!(session.enlist(&election, &entry(2)).await, Err(StoreError::AlreadyInLine(old)) if old == held));
@@ -105,7 +107,8 @@ async fn an_entry_without_a_lease_is_named_and_can_be_deposed() {
         Err(StoreError::Corrupt { what }) => assert!(what.contains(&key), "{what}"),
         other => panic!("{other:?}"),
     }
-    assert_eq!(store.line(&election, 9).await.unwrap().entries.len(), 1, "and nothing of ours is in line");
+    let line = store.line(&election, 9).await.unwrap().entries;
+    assert!(line.len() == 1 && line[0].stays, "and nothing of ours is in line: {line:?}");
 
     let operated = client(&store).await.election(election.as_str()).unwrap();
     within(operated.operator().depose(None, Duration::MAX)).await.unwrap();

@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use incumbent_file::{FileOptions, FileStore};
 use incumbent_store::{
-    Cas, ElectionName, Held, Incarnation, NewEntry, Paused, Place, Session, Standing, Store, StoreError, Watched,
+    Cas, ElectionName, Held, Incarnation, NewEntry, Paused, Place, Publication, Session, Standing, Store, StoreError,
+    Watched,
 };
 
 struct TestProcess {
@@ -91,7 +92,7 @@ impl TestProcess {
         let held = self.held(election);
         let value = bytes::Bytes::copy_from_slice(value.as_bytes());
         let was = self.session().standing(&held, None).await?.published;
-        let published = self.session().publish(&held, was, &value, None).await?;
+        let published = self.session().publish(&held, was, &Publication::new(value)).await?;
         Ok(cas(if published.is_some() { Cas::Done } else { Cas::Refused }))
     }
 

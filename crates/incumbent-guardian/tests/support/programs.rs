@@ -58,7 +58,8 @@ fn after(duration: Duration) -> Timestamp {
 }
 
 /// Words, then `--`, then the command: `ttl=MS`, `renew`, `grace=MS`, `cwd=DIR`, `runs=N`,
-/// `lock=FILE`, `drop`, `office`.
+/// `lock=FILE`, `word=FILE`, `quiet`, `drop`,
+/// `office`.
 fn supervise(args: &[&str]) -> ! {
     let split = args.iter().position(|arg| *arg == "--").unwrap();
     let (words, command) = (&args[..split], &args[split + 1..]);
@@ -69,6 +70,9 @@ fn supervise(args: &[&str]) -> ! {
     if let Some(cwd) = value("cwd") {
         spec = spec.cwd(cwd);
     }
+    if words.contains(&"quiet") {
+        spec = spec.quiet();
+    }
     // Dropped after the supervisor below, as a session is.
     let _office = words.contains(&"office").then(|| Office);
     let guardian = Guardian::start().unwrap();
@@ -77,6 +81,9 @@ fn supervise(args: &[&str]) -> ! {
     if let Some(lock) = &lock {
         rustix::fs::flock(lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
         guardian.hold(lock.as_fd()).unwrap();
+    }
+    if let Some(path) = value("word") {
+        guardian.sign_off(File::create(path).unwrap().as_fd()).unwrap();
     }
     let mut supervisor = Supervisor {
         guardian,

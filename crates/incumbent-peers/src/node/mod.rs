@@ -241,7 +241,7 @@ impl Node {
                     self.events.push_back(NodeEvent::Event(Event::Done { certain: true }));
                 }
             }
-            Command::Release | Command::Transfer(..) | Command::Lapsed(_) => {}
+            Command::Release | Command::Transfer(..) | Command::Unwell(_) | Command::Lapsed(_) => {}
         }
         self.input(Input::Command(command));
     }
@@ -427,8 +427,8 @@ impl Node {
     fn note(&mut self, event: &Event) {
         let me = self.shared.me;
         match event {
-            Event::Elected { claim, deadline, .. } => {
-                let token = claim.token();
+            Event::Elected { title, deadline, .. } => {
+                let token = title.token();
                 self.view.office = Some(HeldOffice { token, deadline: *deadline });
                 self.see_leader(Some(LeaderView { member: me, term: token, value: self.value.clone() }));
             }

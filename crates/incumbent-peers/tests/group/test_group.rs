@@ -96,8 +96,8 @@ impl User {
         let mine = terms.iter_mut().rev().find(|term| term.member == self.member && term.at_work);
         let mut stopped = false;
         match (&event, mine) {
-            (Event::Elected { claim, deadline, .. }, _) => {
-                let (token, deadline) = (claim.token(), *deadline);
+            (Event::Elected { title, deadline, .. }, _) => {
+                let (token, deadline) = (title.token(), *deadline);
                 terms.push(Term {
                     member: self.member,
                     token,

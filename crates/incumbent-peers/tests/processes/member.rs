@@ -36,9 +36,9 @@ impl Diary {
         let now = BootClock.now();
         let term = |term: Option<Token>| term.map_or(0, Token::get);
         match event {
-            Event::Elected { claim, deadline, .. } => {
+            Event::Elected { title, deadline, .. } => {
                 self.at_work = true;
-                self.write(now, &format!("elected {} {}", term(claim.token()), deadline.as_nanos()));
+                self.write(now, &format!("elected {} {}", term(title.token()), deadline.as_nanos()));
                 return false;
             }
             Event::Deadline(deadline) => self.write(now, &format!("deadline {}", deadline.as_nanos())),

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use incumbent_postgres::tokio_postgres::{Config, NoTls};
 use incumbent_postgres::{Connecting, Connector, PostgresOptions, PostgresStore, messages};
-use incumbent_store::{ElectionName, Place, Store, StoreError};
+use incumbent_store::{ElectionName, Merit, Place, Store, StoreError};
 use incumbent_testkit::servers::{PostgresServer, Scratch};
 
 use crate::harness::{TTL, entry, held, name, raw, shared, store, within};
@@ -118,13 +118,76 @@ async fn a_schema_that_is_too_new_is_refused_and_an_older_one_is_brought_up_to_d
     server.sql("UPDATE of_another_version.store SET version = 0");
     server.sql("DROP FUNCTION of_another_version.sweep_1");
     assert_eq!(store(&url).identity().await.unwrap(), id);
-    assert_eq!(server.sql("SELECT version FROM of_another_version.store"), "1");
+    assert_eq!(server.sql("SELECT version FROM of_another_version.store"), "3");
     server.sql("SELECT of_another_version.sweep_1('1 hour')");
     server.sql("UPDATE of_another_version.store SET version = 8, oldest_library = 7");
     let refused = store(&url).identity().await.unwrap_err();
     assert!(matches!(refused, StoreError::Misuse { .. }), "{refused:?}");
     let named = format!("the schema of_another_version at {} has version 8", server.endpoint());
     assert!(refused.to_string().contains(&named), "{refused}");
+}
+
+/// What later versions brought: what a candidate says of itself.
+#[tokio::test]
+async fn a_line_of_the_first_version_goes_on_in_the_third() {
+    let server = shared().await;
+    let url = url_of("postgres", "postgres", "schema=of_the_first").await;
+    let election = name("e");
+    let leader = store(&url).open_session(60 * TTL).await.unwrap();
+    let leads = held(&leader.enlist(&election, &entry(1)).await.unwrap());
+    // As the first version left it, with its own view and type, and without what came after it.
+    for sql in [
+        "DROP FUNCTION of_the_first.enlist_2, of_the_first.publish_2, of_the_first.line_2",
+        "DROP FUNCTION of_the_first.enlist_3, of_the_first.publish_3, of_the_first.line_3",
+        "ALTER TABLE of_the_first.entry DROP COLUMN merit CASCADE",
+        "CREATE VIEW of_the_first.living_1 AS SELECT e.*, s.ttl_us, s.expires_at FROM of_the_first.entry e \
+         JOIN of_the_first.session s ON s.id = e.session WHERE s.expires_at > clock_timestamp()",
+        "ALTER TYPE of_the_first.standing DROP ATTRIBUTE ahead_unwell, DROP ATTRIBUTE ahead_merit",
+        "UPDATE of_the_first.store SET version = 1",
+    ] {
+        server.sql(sql);
+    }
+    let newer = store(&url);
+    let line = newer.line(&election, 9).await.unwrap().entries;
+    assert!(line.len() == 1 && line[0].is(&leads) && !line[0].merit.unwell, "{line:?}");
+    let session = newer.open_session(60 * TTL).await.unwrap();
+    let behind = session.enlist(&election, &entry(2).merit(Merit::new(true, 4))).await.unwrap().place;
+    assert!(matches!(&behind, Place::Behind { ahead, .. } if ahead.is(&leads) && !ahead.merit.unwell), "{behind:?}");
+    assert_eq!(newer.line(&election, 9).await.unwrap().entries[1].merit, Merit::new(true, 4));
+    // A library of the first version asks as it did.
+    assert_eq!(server.sql(&format!("SELECT count(*) FROM of_the_first.line_1('{election}', 9)")), "2");
+    assert!(matches!(leader.standing(&leads, None).await.unwrap().place, Place::Leading(_)));
+}
+
+/// Version 2 knew one word of what a candidate says of itself.
+#[tokio::test]
+async fn a_line_of_the_second_version_goes_on_in_the_third() {
+    let server = shared().await;
+    let url = url_of("postgres", "postgres", "schema=of_the_second").await;
+    let election = name("e");
+    let leader = store(&url).open_session(60 * TTL).await.unwrap();
+    let leads = held(&leader.enlist(&election, &entry(1)).await.unwrap());
+    for sql in [
+        "DROP FUNCTION of_the_second.enlist_3, of_the_second.publish_3, of_the_second.line_3",
+        "ALTER TABLE of_the_second.entry DROP COLUMN merit CASCADE",
+        "ALTER TABLE of_the_second.entry ADD COLUMN unwell boolean NOT NULL DEFAULT false",
+        "CREATE VIEW of_the_second.living_1 AS SELECT e.election, e.token, e.session, e.incarnation, e.name, e.value, \
+         e.ready, e.changed, s.ttl_us, s.expires_at, e.unwell FROM of_the_second.entry e \
+         JOIN of_the_second.session s ON s.id = e.session WHERE s.expires_at > clock_timestamp()",
+        "ALTER TYPE of_the_second.standing DROP ATTRIBUTE ahead_merit",
+        "UPDATE of_the_second.entry SET unwell = true",
+        "UPDATE of_the_second.store SET version = 2",
+    ] {
+        server.sql(sql);
+    }
+    let newer = store(&url);
+    let line = newer.line(&election, 9).await.unwrap().entries;
+    assert!(line.len() == 1 && line[0].is(&leads) && line[0].merit == Merit::new(true, 0), "{line:?}");
+    // A library of the second version reads what one of the third says, as far as it knows it.
+    let session = newer.open_session(60 * TTL).await.unwrap();
+    session.enlist(&election, &entry(2).merit(Merit::new(true, 4))).await.unwrap();
+    let unwell = format!("SELECT count(*) FROM of_the_second.line_2('{election}', 9) WHERE unwell");
+    assert_eq!(server.sql(&unwell), "2");
 }
 
 #[tokio::test]

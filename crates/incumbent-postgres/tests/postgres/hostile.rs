@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use incumbent_postgres::PostgresStore;
 use incumbent_store::{ElectionName, Session, Store};
-use incumbent_testkit::hostile::{Claim, Exception, Host, stand_in_line};
+use incumbent_testkit::hostile::{Case, Exception, Host, stand_in_line};
 use incumbent_testkit::servers::{PgBouncer, PostgresServer, WallClock};
 
 /// One server, with a pooler before it or without.
@@ -21,16 +21,16 @@ struct Postgres<const POOLED: bool> {
 impl<const POOLED: bool> Host for Postgres<POOLED> {
     const EXCEPTIONS: &'static [Exception] = &[
         Exception::at_times(
-            Claim::HungEndpoint,
+            Case::HungEndpoint,
             "one database has one server that can be written to; several addresses are for finding it, one after \
                   the other",
         ),
         Exception::new(
-            Claim::OutOfSpace,
+            Case::OutOfSpace,
             "its servers end when they cannot write their log, and begin again when they can",
         ),
         Exception::new(
-            Claim::WallClock,
+            Case::WallClock,
             "sessions end by the server's wall clock, which is the only one that all connections share: set it \
                   forward, and they have ended",
         ),

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent_postgres::tokio_postgres::{self, AsyncMessage, Client, NoTls};
-use incumbent_store::{Cas, Deposed, ElectionName, Held, MAX_NAME_BYTES, Place, Session, Store, Version, Watched};
+use incumbent_store::{
+    Cas, Deposed, ElectionName, Held, MAX_NAME_BYTES, Place, Publication, Session, Store, Version, Watched,
+};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -159,7 +161,7 @@ async fn a_renewal_sees_whether_what_is_ahead_is_as_it_was() {
     assert_eq!(leader.renew(std::slice::from_ref(&leads)).await.unwrap().behind, [], "nobody is ahead of it");
 
     let published = store.line(&election, 1).await.unwrap().entries[0].version;
-    leader.publish(&leads, published, &"another".into(), None).await.unwrap().unwrap();
+    leader.publish(&leads, published, &Publication::new("another")).await.unwrap().unwrap();
     assert_eq!(behind().await, [], "it says something else");
     follower.standing(&follows, None).await.unwrap();
     assert_eq!(behind().await.len(), 1);
@@ -264,6 +266,39 @@ async fn those_who_get_no_connection_to_listen_on_look_for_themselves() {
     let pair = Pair::stand(&name("two"), &server.url(), &follower).await;
     assert!(!pair.wake.is_finished(), "it waits");
     pair.hand_over().await;
+}
+
+/// A call that waits for a lock has the only connection that there is room for.
+#[tokio::test]
+async fn a_call_that_gets_no_connection_of_its_own_waits_for_one_that_is_out() {
+    let server = shared().await;
+    // Renewals have the other one.
+    server.sql("CREATE ROLE has_one_for_calls LOGIN CONNECTION LIMIT 2");
+    store(&format!("{}?schema=full", server.url())).identity().await.unwrap();
+    server.sql("GRANT USAGE ON SCHEMA \"full\" TO has_one_for_calls");
+    server.sql("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA \"full\" TO has_one_for_calls");
+    let url = format!("{}?schema=full", server.url().replace("postgres@", "has_one_for_calls@"));
+    let store = store(&url);
+    let session = store.open_session(20 * TTL).await.unwrap();
+    let election = name("full");
+    let leads = held(&session.enlist(&election, &entry(1)).await.unwrap());
+    session.renew(std::slice::from_ref(&leads)).await.unwrap();
+    let others = raw(&server.url()).await;
+    others.batch_execute("BEGIN; SELECT FROM \"full\".election FOR UPDATE").await.unwrap();
+    let withdrawal = tokio::spawn({
+        let (session, leads) = (session.clone(), leads.clone());
+        async move { session.withdraw(&leads, None).await }
+    });
+    until("it waits for the lock, or has given up", async || {
+        let waits =
+            "SELECT count(*) FROM pg_stat_activity WHERE usename = 'has_one_for_calls' AND wait_event_type = 'Lock'";
+        server.sql(waits) != "0" || withdrawal.is_finished()
+    })
+    .await;
+    assert_eq!(within(store.line(&election, 10)).await.unwrap().entries.len(), 1);
+    others.batch_execute("ROLLBACK").await.unwrap();
+    // It may have given up before.
+    let _ = within(withdrawal).await.unwrap();
 }
 
 #[tokio::test]

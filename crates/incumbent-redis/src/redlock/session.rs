@@ -5,15 +5,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use bytes::Bytes;
 use incumbent_store::{
-    Cas, Cursor, ElectionName, EntryId, Fut, Held, Liveness, NewEntry, Nonce, Office, Place, Renewal, Session,
+    Cas, Cursor, ElectionName, EntryId, Fut, Held, Liveness, NewEntry, Office, Place, Publication, Renewal, Session,
     Standing, StoreError, StoreId, Timestamp, Version, Wake, Watched, check_candidate_name, check_value, lock,
 };
 
 use super::rounds::{DRIFT, Enlisted, GRANULARITY, Proof, Rounds, patience};
 use super::server::{Stay, session_name};
-use crate::entry::{encode_name, encode_said};
+use crate::entry::{encode_new, encode_said};
 use crate::keys;
 
 /// Dropping it without closing it is what a process does that dies: its locks stay until their TTL
@@ -89,7 +88,7 @@ impl RedlockSession {
         self.state().tried.insert(election.clone());
         let incarnation = entry.incarnation;
         let stay = Stay { session: self.name.clone(), election: election.clone(), incarnation };
-        let said = [encode_name(&entry.name), encode_said(None, &entry.value)].concat();
+        let said = encode_new(entry);
         match self.rounds.enlist(&self.store, &stay, self.ttl, &said).await? {
             Enlisted::Leads { token, published } => {
                 let held = Held::new(election.clone(), keys::id_of(token), token, incarnation);
@@ -116,20 +115,14 @@ impl RedlockSession {
         }
     }
 
-    async fn publish(
-        &self,
-        held: &Held,
-        was: Version,
-        value: &Bytes,
-        ready: Option<Nonce>,
-    ) -> Result<Option<Version>, StoreError> {
-        check_value(value)?;
+    async fn publish(&self, held: &Held, was: Version, said: &Publication) -> Result<Option<Version>, StoreError> {
+        check_value(&said.value)?;
         let version = {
             let mut state = self.state();
             state.version = state.version.max(was.0) + 1;
             Version(state.version)
         };
-        let (said, within) = (encode_said(ready, value), patience(self.ttl));
+        let (said, within) = (encode_said(said), patience(self.ttl));
         let published = self.rounds.publish(&self.store, &self.name, held, (was, version), said, within).await;
         match published {
             Ok(true) => Ok(Some(version)),
@@ -216,14 +209,8 @@ impl Session for RedlockSession {
         Box::pin(std::future::pending())
     }
 
-    fn publish<'a>(
-        &'a self,
-        held: &'a Held,
-        was: Version,
-        value: &'a Bytes,
-        ready: Option<Nonce>,
-    ) -> Fut<'a, Option<Version>> {
-        Box::pin(self.publish(held, was, value, ready))
+    fn publish<'a>(&'a self, held: &'a Held, was: Version, said: &'a Publication) -> Fut<'a, Option<Version>> {
+        Box::pin(self.publish(held, was, said))
     }
 
     fn withdraw<'a>(&'a self, held: &'a Held, heir: Option<&'a EntryId>) -> Fut<'a, Cas> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use incumbent_redis::RedisStore;
 use incumbent_store::{ElectionName, Session, Store};
-use incumbent_testkit::hostile::{Claim, Exception, Host, stand_in_line};
+use incumbent_testkit::hostile::{Case, Exception, Host, stand_in_line};
 use incumbent_testkit::servers::{RedisServer, WallClock};
 
 /// One server that keeps what it was told.
@@ -18,7 +18,7 @@ struct Redis {
 
 impl Host for Redis {
     const EXCEPTIONS: &'static [Exception] = &[Exception::new(
-        Claim::HungEndpoint,
+        Case::HungEndpoint,
         "one server has one address; with several there are Sentinels, which say where the server is",
     )];
     const TTL: Duration = Duration::from_secs(4);

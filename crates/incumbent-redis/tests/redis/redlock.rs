@@ -7,7 +7,7 @@ use incumbent::{Client, OperatorError, ReadError};
 use incumbent_redis::RedlockStore;
 use incumbent_store::{ElectionName, LineKind, Place, Store, StoreError};
 use incumbent_testkit::conformance::{Harness, Time};
-use incumbent_testkit::hostile::{Claim, Exception, Host};
+use incumbent_testkit::hostile::{Case, Exception, Host};
 use incumbent_testkit::servers::{RedisServer, WallClock};
 use tokio::sync::OnceCell;
 
@@ -88,9 +88,9 @@ struct Hosts {
 
 impl Host for Hosts {
     const EXCEPTIONS: &'static [Exception] = &[
-        Exception::new(Claim::HungEndpoint, "a server has one address, and others stand in for one that hangs"),
-        Exception::new(Claim::CutAfterTheRequest, "an election has one lock, and no line in which to stand"),
-        Exception::new(Claim::TenThousand, "an election has one lock, and no line in which to stand"),
+        Exception::new(Case::HungEndpoint, "a server has one address, and others stand in for one that hangs"),
+        Exception::new(Case::CutAfterTheRequest, "an election has one lock, and no line in which to stand"),
+        Exception::new(Case::TenThousand, "an election has one lock, and no line in which to stand"),
     ];
     const TTL: Duration = Duration::from_secs(5);
 

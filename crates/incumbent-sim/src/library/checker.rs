@@ -19,7 +19,7 @@ use super::server::{Server, generation_of};
 use crate::trace::{Trace, Violation};
 
 /// A token, and which of the stores gave it.
-pub(crate) type Claim = (u32, Token);
+pub(crate) type TermId = (u32, Token);
 
 /// A boot of a host: which host, and which of its lives.
 pub(crate) type BootId = (usize, u32);
@@ -49,7 +49,7 @@ struct State {
 struct Held {
     boot: BootId,
     election: usize,
-    claim: Claim,
+    term_id: TermId,
     deadline: Deadline,
     clock: Arc<HostClock>,
     /// The entry stays until the user lets go.
@@ -71,15 +71,15 @@ impl std::fmt::Debug for Deadline {
 
 #[derive(Debug, Default)]
 struct Record {
-    owners: BTreeMap<Claim, Option<Incarnation>>,
+    owners: BTreeMap<TermId, Option<Incarnation>>,
     /// The highest number of a value that was seen in this entry.
-    shown: BTreeMap<Claim, u64>,
+    shown: BTreeMap<TermId, u64>,
     newest: BTreeMap<u32, Token>,
     /// Every entry that was ever seen first in line, and since when.
-    heads: Vec<(Duration, Claim, Option<Arc<str>>)>,
-    elected: BTreeSet<Claim>,
-    released: BTreeSet<Claim>,
-    removed_early: BTreeSet<Claim>,
+    heads: Vec<(Duration, TermId, Option<Arc<str>>)>,
+    elected: BTreeSet<TermId>,
+    released: BTreeSet<TermId>,
+    removed_early: BTreeSet<TermId>,
 }
 
 impl Checker {
@@ -176,30 +176,30 @@ impl Checker {
 
     /// A user has been given an office.
     pub(crate) fn elected(&self, boot: BootId, election: usize, term: &Term, clock: &Arc<HostClock>, holds: bool) {
-        let claim = claim(term.token());
+        let term_id = term_id(term.token());
         let mut state = self.state();
         let record = &mut state.records[election];
-        let early = record.removed_early.contains(&claim) || claim.0 != self.server.generation();
-        let newer = record.elected.range(claim..).find(|old| old.0 == claim.0).copied();
-        record.elected.insert(claim);
+        let early = record.removed_early.contains(&term_id) || term_id.0 != self.server.generation();
+        let newer = record.elected.range(term_id..).find(|old| old.0 == term_id.0).copied();
+        record.elected.insert(term_id);
         let (deadline, clock) = (Deadline(Box::new(term.deadline_reader())), clock.clone());
-        let held = Held { boot, election, claim, deadline, clock, holds, over: None, early };
+        let held = Held { boot, election, term_id, deadline, clock, holds, over: None, early };
         // An office may lie about until its user has time for it, and be over by then.
         let valid = !early && held.lasts();
         state.terms.push(held);
         drop(state);
-        if let Some(newer) = newer.filter(|newer| valid || *newer == claim) {
-            self.fail("S2", format!("election {election}: {claim:?} is elected after {newer:?}"));
+        if let Some(newer) = newer.filter(|newer| valid || *newer == term_id) {
+            self.fail("S2", format!("election {election}: {term_id:?} is elected after {newer:?}"));
         }
         self.look(election);
     }
 
     /// A user has been told whether its term lasts.
     pub(crate) fn checked(&self, term: &Term, lasts: bool) {
-        let (claim, election) = (claim(term.token()), self.number(term.election()));
+        let (term_id, election) = (term_id(term.token()), self.number(term.election()));
         let now = self.now();
         let mut state = self.state();
-        let held = state.terms.iter_mut().find(|held| held.claim == claim && held.election == election);
+        let held = state.terms.iter_mut().find(|held| held.term_id == term_id && held.election == election);
         let revived = match held {
             Some(held) if lasts => held.over.is_some(),
             Some(held) => {
@@ -210,28 +210,28 @@ impl Checker {
         };
         drop(state);
         if revived {
-            self.fail("S6", format!("{claim:?} was over, and check() says that it lasts"));
+            self.fail("S6", format!("{term_id:?} was over, and check() says that it lasts"));
         }
     }
 
     /// A withdrawal of this entry is about to be sent.
-    pub(crate) fn withdraws(&self, election: usize, claim: Claim) {
+    pub(crate) fn withdraws(&self, election: usize, term_id: TermId) {
         let lasts =
-            self.state().terms.iter().any(|held| held.election == election && held.claim == claim && held.lasts());
+            self.state().terms.iter().any(|held| held.election == election && held.term_id == term_id && held.lasts());
         if lasts {
-            self.fail("S4", format!("election {election}: {claim:?} is withdrawn before its term is over"));
+            self.fail("S4", format!("election {election}: {term_id:?} is withdrawn before its term is over"));
         }
     }
 
-    /// A user was told that nothing of this claim is left.
+    /// A user was told that nothing of this term_id is left.
     pub(crate) fn released(&self, election: usize, token: &FencingToken) {
-        self.state().records[election].released.insert(claim(token));
+        self.state().records[election].released.insert(term_id(token));
         self.look(election);
     }
 
     /// A user was told that others can see this value.
     pub(crate) fn proclaimed(&self, election: usize, token: &FencingToken, number: u64) {
-        let shown = self.state().records[election].shown.get(&claim(token)).copied().unwrap_or(0);
+        let shown = self.state().records[election].shown.get(&term_id(token)).copied().unwrap_or(0);
         if shown < number {
             let text =
                 format!("election {election}: {token} proclaimed {number}, and the store has seen {shown} at most");
@@ -241,12 +241,12 @@ impl Checker {
 
     /// A resource has accepted a write.
     pub(crate) fn written(&self, election: usize, token: &FencingToken) {
-        let claim = claim(token);
-        let newer = self.state().records[election].elected.range(claim..).nth(1).copied();
-        if let Some(newer) = newer.filter(|newer| newer.0 == claim.0) {
+        let term_id = term_id(token);
+        let newer = self.state().records[election].elected.range(term_id..).nth(1).copied();
+        if let Some(newer) = newer.filter(|newer| newer.0 == term_id.0) {
             self.fail(
                 "S3",
-                format!("election {election}: a write of {claim:?} is accepted while {newer:?} is in office"),
+                format!("election {election}: a write of {term_id:?} is accepted while {newer:?} is in office"),
             );
         }
     }
@@ -261,10 +261,10 @@ impl Checker {
     }
 
     /// An entry is removed although its owner lives.
-    pub(crate) fn removed_early(&self, election: usize, claim: Claim) {
+    pub(crate) fn removed_early(&self, election: usize, term_id: TermId) {
         let mut state = self.state();
-        state.records[election].removed_early.insert(claim);
-        let of_it = |held: &&mut Held| held.election == election && held.claim == claim;
+        state.records[election].removed_early.insert(term_id);
+        let of_it = |held: &&mut Held| held.election == election && held.term_id == term_id;
         state.terms.iter_mut().filter(of_it).for_each(|held| held.early = true);
     }
 
@@ -287,10 +287,10 @@ impl Checker {
     }
 
     /// Those who may believe that they lead now, and whom the store has not taken their office.
-    pub(crate) fn leaders(&self, election: usize) -> Vec<(BootId, Claim)> {
+    pub(crate) fn leaders(&self, election: usize) -> Vec<(BootId, TermId)> {
         let state = self.state();
         let leads = state.terms.iter().filter(|held| held.election == election && !held.early && held.lasts());
-        leads.map(|held| (held.boot, held.claim)).collect()
+        leads.map(|held| (held.boot, held.term_id)).collect()
     }
 
     fn check_left_over(
@@ -304,11 +304,11 @@ impl Checker {
         let within = self.entry_goes_within?;
         let blocks = |held: &&Held| {
             let late = held.over.is_some_and(|over| now > over + within);
-            let there = || line.iter().any(|entry| (generation, entry.token) == held.claim);
+            let there = || line.iter().any(|entry| (generation, entry.token) == held.term_id);
             held.election == election && !held.holds && late && there()
         };
         let held = terms.iter().find(blocks)?;
-        Some(("L1", format!("the term of {:?} was over {:?} ago, and its entry is in line", held.claim, within)))
+        Some(("L1", format!("the term of {:?} was over {:?} ago, and its entry is in line", held.term_id, within)))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -319,17 +319,17 @@ impl Checker {
 fn check_terms(terms: &[Held], election: usize, generation: u32, line: &[Entry]) -> Option<(&'static str, String)> {
     let here = || terms.iter().filter(|held| held.election == election);
     if let Some(held) = here().find(|held| held.over.is_some() && held.lasts()) {
-        return Some(("S6", format!("{:?} was over, and has a deadline again", held.claim)));
+        return Some(("S6", format!("{:?} was over, and has a deadline again", held.term_id)));
     }
     let head = line.first().map(|entry| (generation, entry.token));
     let mut believing = here().filter(|held| !held.early && held.lasts());
     let first = believing.next()?;
     if let Some(second) = believing.next() {
-        return Some(("S4", format!("{:?} and {:?} may both believe that they lead", first.claim, second.claim)));
+        return Some(("S4", format!("{:?} and {:?} may both believe that they lead", first.term_id, second.term_id)));
     }
     let ahead = (first.deadline.0)().since(first.clock.read());
-    (head != Some(first.claim))
-        .then(|| ("S5", format!("{:?} has {ahead:?} left, and {head:?} is first in line", first.claim)))
+    (head != Some(first.term_id))
+        .then(|| ("S5", format!("{:?} has {ahead:?} left, and {head:?} is first in line", first.term_id)))
 }
 
 impl Held {
@@ -341,39 +341,39 @@ impl Held {
 impl Record {
     fn take_in(&mut self, now: Duration, generation: u32, line: &[Entry]) -> Option<(&'static str, String)> {
         for entry in line {
-            let claim = (generation, entry.token);
-            match self.owners.insert(claim, entry.incarnation) {
+            let term_id = (generation, entry.token);
+            match self.owners.insert(term_id, entry.incarnation) {
                 Some(before) if before != entry.incarnation => {
-                    return Some(("S1", format!("{claim:?} belongs to two incarnations")));
+                    return Some(("S1", format!("{term_id:?} belongs to two incarnations")));
                 }
                 Some(_) => {}
                 None => {
                     let newest = self.newest.insert(generation, entry.token);
                     if newest.is_some_and(|newest| newest >= entry.token) {
-                        return Some(("S2", format!("{claim:?} came into line after {newest:?}")));
+                        return Some(("S2", format!("{term_id:?} came into line after {newest:?}")));
                     }
                 }
             }
-            let (shown, number) = (self.shown.entry(claim).or_default(), number_of(&entry.value));
+            let (shown, number) = (self.shown.entry(term_id).or_default(), number_of(&entry.value));
             if number < *shown {
-                return Some(("S7", format!("{claim:?} has shown {shown}, and shows {number} again")));
+                return Some(("S7", format!("{term_id:?} has shown {shown}, and shows {number} again")));
             }
             *shown = number;
-            if self.released.contains(&claim) {
-                return Some(("S8", format!("{claim:?} was given back for certain, and is in line")));
+            if self.released.contains(&term_id) {
+                return Some(("S8", format!("{term_id:?} was given back for certain, and is in line")));
             }
         }
         if let Some(head) = line.first() {
-            let claim = (generation, head.token);
-            if self.heads.last().is_none_or(|(_, last, _)| *last != claim) {
-                self.heads.push((now, claim, head.name.clone()));
+            let term_id = (generation, head.token);
+            if self.heads.last().is_none_or(|(_, last, _)| *last != term_id) {
+                self.heads.push((now, term_id, head.name.clone()));
             }
         }
         None
     }
 }
 
-pub(crate) fn claim(token: &FencingToken) -> Claim {
+pub(crate) fn term_id(token: &FencingToken) -> TermId {
     (generation_of(&token.store), token.token)
 }
 

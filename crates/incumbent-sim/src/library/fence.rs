@@ -10,7 +10,7 @@ use incumbent_core::{ElectionName, Rng, StoreId};
 use incumbent_store::lock;
 use tokio::time::sleep;
 
-use super::checker::{Checker, claim};
+use super::checker::{Checker, term_id};
 
 #[derive(Debug)]
 pub(crate) struct Resource {
@@ -50,8 +50,8 @@ impl Resource {
     pub(crate) fn check_raised(&self, token: &FencingToken) {
         let mark = self.guarded.mark().ok().flatten();
         // An older store's token counts no more, and is refused as such.
-        let outdated = claim(token).0 < self.checker.generation();
-        if !outdated && mark.as_ref().is_none_or(|mark| claim(mark) < claim(token)) {
+        let outdated = term_id(token).0 < self.checker.generation();
+        if !outdated && mark.as_ref().is_none_or(|mark| term_id(mark) < term_id(token)) {
             self.checker.fail("S3", format!("{token} is in office, and the fence stands at {mark:?}"));
         }
     }

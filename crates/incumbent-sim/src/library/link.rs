@@ -6,10 +6,9 @@ use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use bytes::Bytes;
 use incumbent_core::{
-    Cas, Cursor, ElectionName, Entry, EntryId, Held, Incarnation, Line, Liveness, NewEntry, Nonce, Office, Renewal,
-    Rng, Seen, Standing, StoreId, Token, Version, Watched,
+    Cas, Cursor, ElectionName, Entry, EntryId, Held, Incarnation, Line, Liveness, NewEntry, Office, Publication,
+    Renewal, Rng, Seen, Standing, StoreId, Token, Version, Watched,
 };
 use incumbent_store::{Awaited, Fut, Promises, Session, Store, StoreError, Wake, lock};
 use tokio::sync::oneshot;
@@ -432,19 +431,13 @@ impl Session for LinkSession {
         self.link.wait(self.inner.watch(watched, from))
     }
 
-    fn publish<'a>(
-        &'a self,
-        held: &'a Held,
-        was: Version,
-        value: &'a Bytes,
-        ready: Option<Nonce>,
-    ) -> Fut<'a, Option<Version>> {
-        let (held, value) = (held.clone(), value.clone());
-        let what = format!("publish {} {} {value:?}", held.election, held.token);
+    fn publish<'a>(&'a self, held: &'a Held, was: Version, said: &'a Publication) -> Fut<'a, Option<Version>> {
+        let (held, said) = (held.clone(), said.clone());
+        let what = format!("publish {} {} {:?}", held.election, held.token, said.value);
         let unguarded = self.link.0.unguarded;
         self.call(slot_of(&held), what, move |session| {
             let was = if unguarded { at_once(session.standing(&held, None))?.published } else { was };
-            at_once(session.publish(&held, was, &value, ready))
+            at_once(session.publish(&held, was, &said))
         })
     }
 

@@ -196,7 +196,7 @@ impl World {
             let line = self.line(election);
             let leaders = self.checker.leaders(election);
             let first = line.first().map(|head| (self.server.generation(), head.token));
-            if leaders.len() != 1 || leaders.first().map(|(_, claim)| *claim) != first {
+            if leaders.len() != 1 || leaders.first().map(|(_, term_id)| *term_id) != first {
                 let text = format!("election {election} is led by {leaders:?}, and the line is {}", shown(&line));
                 return self.broken("L1", text);
             }

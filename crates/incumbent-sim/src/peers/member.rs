@@ -8,7 +8,7 @@ use incumbent_core::peers::consensus::{
     Boot, Consensus, ConsensusSettings, Input, Message, Output, PeerRole, PersistId, Stored,
 };
 use incumbent_core::peers::{Group, MemberId, OperatorRequest, TermRules};
-use incumbent_core::{Cas, Claim, Command, Event, Fault, LossReason, Rng, TermNo, Token};
+use incumbent_core::{Cas, Command, Event, Fault, LossReason, Rng, TermNo, Title, Token};
 
 use super::checker::Checker;
 use super::faults::Mishap;
@@ -81,10 +81,12 @@ impl Member {
         }
     }
 
-    /// Up, with its disk, taking part, and with every committed record: so that another may lose
-    /// its own.
+    /// Up, with its disk, taking part, and with every committed record and all that it was told to
+    /// catch up with: so that another may lose its own.
     pub(crate) fn is_whole(&self, checker: &Checker) -> bool {
+        let caught_up = self.disk.is_none_or(|stored| stored.catch_up <= self.records.position());
         checker.is_complete(self.records.log())
+            && caught_up
             && self.machine.as_ref().is_some_and(|machine| machine.role() != PeerRole::Rejoining)
             && self.votes
     }
@@ -343,9 +345,9 @@ impl World {
         let now = self.now;
         let member = &mut self.members[who];
         match event {
-            Event::Elected { term, claim, deadline } => {
+            Event::Elected { term, title, deadline } => {
                 member.work = Some((term, false));
-                self.on_elected(who, &claim, deadline);
+                self.on_elected(who, &title, deadline);
             }
             Event::Deadline(deadline) => {
                 let until = member.clock.when(deadline);
@@ -380,9 +382,9 @@ impl World {
         }
     }
 
-    fn on_elected(&mut self, who: usize, claim: &Claim, deadline: incumbent_core::Timestamp) {
+    fn on_elected(&mut self, who: usize, title: &Title, deadline: incumbent_core::Timestamp) {
         let (now, member) = (self.now, &mut self.members[who]);
-        let token = claim.token().map_or(0, Token::get);
+        let token = title.token().map_or(0, Token::get);
         let until = member.clock.when(deadline);
         member.knows = Some((MemberId(who as u16), token, member.value.clone()));
         member.ledger = Some(Ledger::new(token));

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use incumbent_core::{CandidacyId, Entry, Epoch, ForgottenBy, Hint, Input, Office, TermEnd};
+use incumbent_core::{CandidacyId, Entry, Epoch, ForgottenBy, Hint, Input, Office, TermEnd, TermRecord};
 
+use super::process::name_of;
 use super::scenario::{Kind, Weather};
 use super::server::at;
 use super::users::Deed;
@@ -27,6 +28,8 @@ pub(crate) enum Mishap {
     Reconnect(usize),
     ServerDown,
     ServerUp,
+    ServerFull,
+    ServerRoomy,
     FailOver,
     Stale(usize),
     NotStale(usize),
@@ -46,7 +49,16 @@ impl Mishap {
         use Mishap::*;
         matches!(
             self,
-            Crash(_) | Stop { .. } | CutOff(_) | ServerDown | FailOver | Stale(_) | Reattach(_) | Clock(_) | Foreign
+            Crash(_)
+                | Stop { .. }
+                | CutOff(_)
+                | ServerDown
+                | ServerFull
+                | FailOver
+                | Stale(_)
+                | Reattach(_)
+                | Clock(_)
+                | Foreign
         )
     }
 }
@@ -78,6 +90,12 @@ impl World {
                 let process = self.rng.below(processes) as usize;
                 let suspend = self.chance(500);
                 self.after(at, Happening::Mishap(make(process, suspend)));
+            }
+        }
+        if self.scenario.kind == Kind::Chaos {
+            for _ in 0..self.dice.below(3) {
+                let at = self.dice.below(self.scenario.chaos);
+                self.after(at, Happening::Mishap(Mishap::ServerFull));
             }
         }
     }
@@ -132,6 +150,12 @@ impl World {
                 self.cut_off.remove(&process);
             }
             Mishap::ServerUp => self.server_down = false,
+            Mishap::ServerFull => {
+                self.server_full = true;
+                let delay = self.dice.below(ttl * 5 / 2);
+                self.after(delay, Happening::Mishap(Mishap::ServerRoomy));
+            }
+            Mishap::ServerRoomy => self.server_full = false,
             Mishap::NotStale(process) => {
                 self.on_stale_server.remove(&process);
             }
@@ -157,6 +181,14 @@ impl World {
         self.processes[process].crash();
         self.checker.died(process);
         self.server.drop_watches(Some(process));
+    }
+
+    /// Another has stopped this process.
+    pub(crate) fn shot_down(&mut self, process: usize) {
+        trace!(self, "world", "p{process} is shot");
+        self.crash(process);
+        let delay = self.dice.below(self.scenario.ttl());
+        self.after(delay, Happening::Mishap(Mishap::Restart(process)));
     }
 
     fn restart(&mut self, process: usize) {
@@ -326,12 +358,20 @@ impl World {
         self.cut_off.clear();
         self.on_stale_server.clear();
         self.server_down = false;
+        self.server_full = false;
         let dead = self.entries_of_the_silent();
         for process in 0..self.processes.len() {
             self.resume(process);
             self.restart(process);
             let users: Vec<CandidacyId> = self.processes[process].users.keys().copied().collect();
-            users.into_iter().for_each(|candidacy| self.set_healthy(process, candidacy, true));
+            for candidacy in users {
+                self.set_healthy(process, candidacy, true);
+                // Where nobody is told of anything, or the dead stand between, a handover may take
+                // longer than the calm.
+                let is_calm = self.scenario.kind == Kind::Chaos && self.scenario.shape.watches && dead == 0;
+                let unwell = is_calm && self.dice.below(3) == 0;
+                self.set_unwell(process, candidacy, unwell);
+            }
         }
         for election in 0..self.names.len() {
             self.tidy_office(election);
@@ -393,12 +433,42 @@ impl World {
         self.after(self.scenario.longest_ttl() * 5 / 2, Happening::Phase(Phase::Stable));
     }
 
+    /// Every entry says how its candidate is, and one that is unwell leads only for want of a
+    /// better one.
+    fn check_fitness(&mut self, election: usize, line: &[Entry], office: &Office) {
+        let is_unwell = |entry: &Entry| {
+            let (process, boot, candidacy, _) = self.checker.maker(election, entry.token)?;
+            let process = Some(&self.processes[process]).filter(|process| process.boot == boot)?;
+            process.users.get(&candidacy).map(|user| user.unwell)
+        };
+        let wrong = line.iter().find(|entry| is_unwell(entry).is_some_and(|unwell| unwell != entry.merit.unwell));
+        if let Some(token) = wrong.map(|entry| entry.token) {
+            return self.checker.fitness(self.now, election, format!("{token:?} is not as its entry says"));
+        }
+        let Some((leader, behind)) = line.split_first() else { return };
+        let ours = behind.iter().take_while(|entry| !entry.is_foreign());
+        let mut fit = ours.filter(|entry| !entry.merit.unwell && self.owner_lives(election, entry));
+        let held = office.frozen.is_some() || office.held_back.is_some();
+        if leader.merit.unwell && !held && fit.next().is_some() {
+            let text = format!("{:?} leads and is unwell, and others are fit", leader.token);
+            self.checker.fitness(self.now, election, text);
+        }
+    }
+
     fn settled_election(&mut self, election: usize) {
         let name = self.names[election].clone();
         let line = self.server.line(self.now, &name);
         let office = self.server.office(self.now, &name);
         let leaders: Vec<_> =
             self.checker.beliefs().iter().filter(|belief| belief.election == election).cloned().collect();
+        let first = office.paused.as_ref().and_then(|paused| paused.first.as_deref());
+        let first = (0..self.processes.len()).find(|process| first == Some(name_of(*process).as_str()));
+        let may_lead = first.is_some_and(|first| self.processes[first].candidacy_in(election).is_some());
+        if may_lead && !line.first().is_some_and(Entry::is_foreign) {
+            let text =
+                format!("e{election} waits for {first:?}, which stands, and the others are out; {leaders:?} lead");
+            self.fail("PAUSE", text);
+        }
         if office.paused.is_some() {
             if let Some(leader) = leaders.first() {
                 self.fail("PAUSE", format!("p{} leads e{election}, which is paused", leader.process));
@@ -412,6 +482,7 @@ impl World {
         if head.is_some_and(Entry::is_foreign) {
             return;
         }
+        self.check_fitness(election, &line, &office);
         let standing = self.processes.iter().filter(|process| process.candidacy_in(election).is_some()).count();
         let [leader] = &leaders[..] else {
             let text =
@@ -498,7 +569,11 @@ impl World {
                 }
             }
             let office = self.server.office(self.now, &name);
-            for term in office.terms.iter().filter(|term| term.end == TermEnd::Open) {
+            let is_open = |term: &&TermRecord| term.end == TermEnd::Open;
+            let is_known = |term: &&TermRecord| self.left_open.contains(&(election, term.token));
+            let forgotten: Vec<&TermRecord> =
+                office.terms.iter().filter(is_open).filter(|term| !is_known(term)).collect();
+            for term in forgotten {
                 let maker = self.checker.maker(election, term.token);
                 if maker.is_some_and(|(process, boot, ..)| self.processes[process].boot == boot) {
                     self.fail("TERMS", format!("everyone has left e{election}, and {:?} is open", term.token));

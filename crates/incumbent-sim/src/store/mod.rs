@@ -9,6 +9,7 @@ mod faults;
 mod network;
 mod operator;
 mod orders;
+mod places;
 mod process;
 mod scenario;
 mod server;

@@ -2,11 +2,11 @@
 
 use incumbent_core::{
     Answer, Attempt, CallId, CandidacyId, Cas, ElectionName, EntryId, Epoch, Fault, Held, Hint, Input, Op, Place,
-    TermRecord, Token, WatchId,
+    ShotResult, TermEnd, TermRecord, Token, WatchId,
 };
 
 use super::checker::{Fields, Maker, Withdrawal};
-use super::process::{FirstInLine, Message, Process};
+use super::process::{FirstInLine, Message, Process, name_of};
 use super::server::{Ask, Reply, Sender, held_in};
 use super::users::Deed;
 use super::world::{Happening, Request, World};
@@ -65,6 +65,9 @@ impl World {
                 self.reply(*from, fault(ask, Fault::Unavailable));
             }
             return;
+        }
+        if self.server_full && takes_room(ask) {
+            return self.reply(*from, fault(ask, Fault::Unavailable));
         }
         if matches!(from, Sender::Process { process, .. } if self.on_stale_server.contains(process)) {
             if let (Ask::Renew(attempt, ..), true) = (ask, self.variant.has(AroundFlaw::StaleServerBelieved)) {
@@ -143,9 +146,16 @@ impl World {
         let is = self.server.office(self.now, name);
         let fields = match from {
             Sender::Operator(operator) => self.operators[operator].fields(),
-            Sender::Process { .. } => Fields { handover: true, terms: true, ..Fields::default() },
+            Sender::Process { process, .. } => {
+                // The others have waited for this one to lead.
+                let paused = was.paused.as_ref().is_some_and(|paused| !paused.bars(&name_of(process)));
+                Fields { handover: true, terms: true, paused, ..Fields::default() }
+            }
         };
         self.checker.office_written(self.now, election, fields, &was, &is);
+        if matches!(from, Sender::Process { .. }) {
+            self.checker.place_offered(self.now, election, &was, &is);
+        }
         for token in self.checker.terms_written(self.now, election, &was.terms, &is.terms) {
             if self.work_goes_on(election, token) {
                 self.checker.closed_early(self.now, election, token);
@@ -165,6 +175,11 @@ impl World {
                 let head = self.server.head(self.now, &held.election).map(|head| head.id);
                 let office = self.server.office(self.now, &held.election);
                 let notice = office.handover_from(held.token).and_then(|handover| handover.heir.as_ref());
+                if heir.is_some()
+                    && let Some(notice) = notice
+                {
+                    self.checker.place_given(election, held.token, notice.token);
+                }
                 let heir = heir.or(notice.map(|heir| &heir.entry));
                 Withdrawal::Done { heir_first: head.as_ref() == heir }
             }
@@ -248,20 +263,37 @@ impl World {
         if let Some(state) = self.processes[process].users.get_mut(&candidacy) {
             state.last_call = call.0;
             state.awaits_answer = true;
-            state.frozen_before = None;
+            state.told_before = None;
             state.answered_at = None;
             state.raise = matches!(op, Op::RaiseFences(_)).then_some(call);
-            if let Op::Withdraw(held, _) = &op {
-                state.last_withdrawn = Some(held.clone());
+            if let Op::Enlist(_, entry) = &op {
+                state.enlisted = Some(entry.incarnation);
+            }
+            if let Op::SetOffice(_, _, to) = &op {
+                for closed in to.terms.iter().filter(|term| matches!(term.end, TermEnd::Closed { .. })) {
+                    state.closing.entry(closed.token).or_insert(self.now);
+                }
+            }
+            if let Op::Withdraw(held, heir) = &op {
+                let is_first_try = state.last_withdrawn.replace(held.clone()).as_ref() != Some(held);
                 let (election, stopped) = (state.election, state.unconfirmed != Some(held.token));
-                if stopped {
+                let tried = state.closing.get(&held.token).map(|since| self.now - since);
+                // By the fastest clock, and with the shortest interval that the store may grant.
+                let long_enough = self.scenario.granted.min(self.scenario.settings.ttl) / 3 * 9 / 10;
+                if stopped && tried.is_none_or(|tried| u128::from(tried) < long_enough.as_nanos()) {
                     let terms = self.server.office(self.now, &held.election).terms;
                     self.checker.withdraws(self.now, election, held, &terms);
+                }
+                if is_first_try {
+                    self.check_place(process, candidacy, held, heir.as_ref());
                 }
             }
         }
         if let Some(epoch) = epoch {
             self.processes[process].epoch = epoch.0;
+        }
+        if let Op::Shoot(term, attempt) = &op {
+            return self.begin_shot(process, candidacy, call, term.token, *attempt);
         }
         if let Op::Examine(term) = &op {
             let message = Message::Input(Input::Answer(candidacy, call, Ok(self.examine(process, candidacy, term))));
@@ -306,6 +338,47 @@ impl World {
         Answer::Examined { died: maker.is_some_and(has_died) }
     }
 
+    /// A command begins that stops the process of the last leader. It takes its time.
+    fn begin_shot(&mut self, process: usize, candidacy: CandidacyId, call: CallId, term: Token, attempt: u32) {
+        let boot = self.processes[process].boot;
+        let Some(user) = self.processes[process].users.get_mut(&candidacy) else { return };
+        user.shot = Some(call);
+        let (election, by) = (user.election, user.told.first_in_line.as_ref().map(|first| first.token));
+        self.checker.shot(self.now, election, term, attempt, by);
+        let ttl = self.scenario.ttl();
+        let delay = self.dice.below(if self.stormy { 2 * ttl } else { ttl / 4 });
+        self.after(delay, Happening::Shot { process, boot, candidacy, call, election, term });
+    }
+
+    /// The command has done what it does, or has not. One that was given up was killed before, or
+    /// a moment too late.
+    pub(crate) fn on_shot(
+        &mut self,
+        (process, boot, candidacy): (usize, u32, CandidacyId),
+        call: CallId,
+        at: (usize, Token),
+    ) {
+        let is_awaited = self.processes[process].boot == boot
+            && self.processes[process].users.get(&candidacy).is_some_and(|user| user.shot == Some(call));
+        let target = self.checker.maker(at.0, at.1).filter(|(target, ..)| *target != process);
+        let hits = !self.stormy || self.dice.below(2) == 0;
+        if let Some((target, target_boot, ..)) = target.filter(|_| hits)
+            && self.processes[target].boot == target_boot
+        {
+            self.shot_down(target);
+        }
+        let is_own = self.checker.maker(at.0, at.1).is_some_and(|(target, ..)| target == process);
+        let again = (self.stormy && self.dice.below(2) == 0).then(|| self.scenario.settings.ttl / 8);
+        let (result, again) = match (hits && !is_own, self.dice.below(2)) {
+            (true, _) => (ShotResult::Stopped, None),
+            (false, 0) => (ShotResult::Failed, again),
+            (false, _) => (ShotResult::TimedOut, again),
+        };
+        if is_awaited {
+            self.command(process, Input::Answer(candidacy, call, Ok(Answer::Shot { result, again, why: "".into() })));
+        }
+    }
+
     /// A raise of fences that was given up is said to be dropped, sooner or later.
     pub(crate) fn drop_raise(&mut self, process: usize, candidacy: CandidacyId) {
         let Process { boot, users, .. } = &mut self.processes[process];
@@ -330,14 +403,25 @@ impl World {
         {
             state.answered_at.get_or_insert(self.now);
         }
+        let now = self.processes[process].clock.read(self.now);
         if let Input::Answer(candidacy, call, answer) = input
             && let Some(state) = self.processes[process].users.get_mut(candidacy)
             && state.last_call == call.0
             && std::mem::take(&mut state.awaits_answer)
-            && let Ok(Answer::Standing(standing)) = answer
         {
-            let frozen = standing.office.frozen.is_some();
-            state.frozen_before = Some(std::mem::replace(&mut state.frozen, frozen));
+            state.told_before = Some(state.told.clone());
+            match answer {
+                Ok(Answer::Standing(standing)) => {
+                    state.told.frozen = standing.office.frozen.is_some();
+                    state.told.count_changes(now, &standing.office);
+                }
+                Ok(Answer::Line(line)) => {
+                    state.told.note_hold(&line.office);
+                    let ours = line.entries.iter().take_while(|entry| !entry.is_foreign());
+                    state.told.line = ours.cloned().collect();
+                }
+                _ => {}
+            }
         }
         if let Input::Answer(candidacy, call, Ok(Answer::Standing(standing))) = input
             && let Place::Leading(held) = &standing.place
@@ -350,11 +434,16 @@ impl World {
             // Without first contact, this answer is it: the tombstone in it is from before our
             // time.
             let ended = ended.filter(|id| state.first_contact.is_some() && Some(*id) != met);
-            let paused = standing.office.paused.is_some();
+            let paused = standing.office.paused.as_ref().is_some_and(|paused| paused.bars(&name_of(process)));
             let recorded = !standing.office.terms.is_empty();
-            state.first_in_line = Some(FirstInLine { token: held.token, paused, ended, recorded });
+            state.told.first_in_line = Some(FirstInLine { token: held.token, paused, ended, recorded });
         }
     }
+}
+
+/// Whether a server that is full refuses it: leaders may renew there, and all may leave.
+fn takes_room(ask: &Ask) -> bool {
+    matches!(ask, Ask::Call(_, _, _, Op::Enlist(..) | Op::SetOffice(..)) | Ask::Operate(_, Op::SetOffice(..)))
 }
 
 /// The answer of a network that could not carry the question.

@@ -9,12 +9,15 @@ use incumbent_core::{
 };
 
 use super::checker::Fields;
+use super::process::name_of;
 
 /// What an operator does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Act {
     Pause,
     Resume,
+    /// With this candidate first.
+    ResumeFirst,
     End,
     Transfer,
     Resign,
@@ -22,6 +25,8 @@ pub(crate) enum Act {
     /// For good, or for a while.
     Freeze,
     Unfreeze,
+    /// That health has moved the office too often.
+    Acknowledge,
 }
 
 #[derive(Clone, Debug)]
@@ -33,6 +38,8 @@ pub(crate) struct Operator {
     keep: Duration,
     /// How long a freeze lasts.
     pub(crate) lasts: Option<Duration>,
+    /// Who is to lead when a pause is over.
+    pub(crate) first: usize,
     dice: Rng,
     tries: u32,
     /// Numbers the attempts: an answer to an older one is ignored.
@@ -53,7 +60,7 @@ enum Doing {
 const MOST_TRIES: u32 = 6;
 
 impl Operator {
-    pub(crate) fn new(act: Act, name: ElectionName, ttl: Duration, mut dice: Rng) -> Operator {
+    pub(crate) fn new(act: Act, name: ElectionName, ttl: Duration, first: usize, mut dice: Rng) -> Operator {
         let within = ttl * (1 + dice.below(4) as u32) / 2;
         let nonce = dice.nonce();
         let lasts = (dice.below(2) == 0).then_some(ttl);
@@ -64,6 +71,7 @@ impl Operator {
             within,
             keep: ttl * 3,
             lasts,
+            first,
             dice,
             tries: 0,
             attempt: 0,
@@ -75,8 +83,9 @@ impl Operator {
     /// Which fields of the office record it has a say in.
     pub(crate) fn fields(&self) -> Fields {
         match self.act {
-            Act::Pause | Act::Resume => Fields { paused: true, ..Fields::default() },
-            Act::End => Fields { handover: true, paused: true, ended: true, deposed: true, frozen: true, terms: true },
+            Act::Pause | Act::Resume | Act::ResumeFirst => Fields { paused: true, ..Fields::default() },
+            Act::Acknowledge => Fields { held_back: true, ..Fields::default() },
+            Act::End => Fields::ALL,
             Act::Freeze | Act::Unfreeze => Fields { frozen: true, ..Fields::default() },
             Act::Transfer | Act::Resign => Fields { handover: true, ..Fields::default() },
             Act::Depose => Fields { deposed: true, ..Fields::default() },
@@ -127,8 +136,13 @@ impl Operator {
         match self.act {
             Act::Pause => Some((was.with_paused(Paused::new("maintenance")), None)),
             Act::Resume => Some((was.with_paused(None), None)),
+            Act::ResumeFirst => {
+                let paused = was.paused.clone()?.until_leads(name_of(self.first));
+                Some((was.with_paused(paused), None))
+            }
             Act::Freeze => Some((was.with_frozen(Frozen::new(nonce, self.lasts, "maintenance")), None)),
             Act::Unfreeze => Some((was.with_frozen(None), None)),
+            Act::Acknowledge => Some((was.with_held_back(None), None)),
             Act::End => {
                 let ended = Some(Ended::new(self.nonce, self.keep));
                 Some((Office::default().with_version(was.version).with_ended(ended), None))

@@ -17,7 +17,7 @@ impl World {
             self.set_leader_healthy(election, true);
             act = Act::Unfreeze;
         } else if office.paused.is_some() {
-            act = Act::Resume;
+            act = self.resumption();
         }
         let led_before = self.believed_leader(election);
         let operator = self.hire(act, election);
@@ -57,15 +57,20 @@ impl World {
     pub(crate) fn obeyed(&mut self, election: usize, operator: usize, led_before: Option<Token>) {
         let leads = self.believed_leader(election);
         let line = self.server.tokens(self.now, &self.names[election].clone());
-        let frozen = self.server.office(self.now, &self.names[election].clone()).frozen.is_some();
-        let Operator { act, heir, lasts, .. } = self.operators[operator];
+        let office = self.server.office(self.now, &self.names[election].clone());
+        let frozen = office.frozen.is_some();
+        let Operator { act, heir, lasts, first, .. } = self.operators[operator];
+        let mut beliefs = self.checker.beliefs().iter().filter(|belief| belief.election == election);
+        let first_leads = beliefs.any(|belief| belief.process == first);
         let obeyed = match act {
             Act::Transfer => heir.is_none() || leads == heir,
             Act::Resign | Act::Depose | Act::End => leads.is_some() && leads > led_before,
             Act::Resume => leads.is_some(),
+            // And the others are back.
+            Act::ResumeFirst => first_leads && office.paused.is_none(),
             Act::Pause => leads.is_none() && line.is_empty(),
             Act::Freeze => leads.is_some() && leads == led_before && frozen == lasts.is_none(),
-            Act::Unfreeze => leads.is_some() && leads == led_before && !frozen,
+            Act::Unfreeze | Act::Acknowledge => leads.is_some() && leads == led_before && !frozen,
         };
         if !obeyed {
             let text = format!(

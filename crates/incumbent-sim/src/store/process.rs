@@ -2,9 +2,11 @@
 //! by itself.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use incumbent_core::{
-    Attempt, CallId, CandidacyId, Held, Input, Liveness, Nonce, Participant, TermNo, Timestamp, Token,
+    Attempt, CallId, CandidacyId, Entry, Held, Incarnation, Input, Liveness, Nonce, Office, Participant, TermNo,
+    Timestamp, Token,
 };
 use incumbent_store::memory::SessionKey;
 
@@ -31,24 +33,77 @@ pub(crate) struct User {
     pub(crate) leaving: bool,
     pub(crate) failed: bool,
     pub(crate) healthy: bool,
+    pub(crate) unwell: bool,
+    pub(crate) priority: Option<i32>,
+    /// What the answers have said that the candidacy took in.
+    pub(crate) told: Told,
+    /// The same before the last answer, until another call is made: an answer that comes when its
+    /// call is due to be given up is not taken in.
+    pub(crate) told_before: Option<Told>,
+    /// What it has enlisted as, the last time.
+    pub(crate) enlisted: Option<Incarnation>,
     /// The call that was sent last, and the one that the server carried out last.
     pub(crate) last_call: u64,
     /// The one that was sent last has been neither answered nor given up.
     pub(crate) awaits_answer: bool,
-    /// The last answer that the candidacy took in said that the election is frozen.
-    pub(crate) frozen: bool,
-    /// The same of the answer before, until another call is made: an answer that comes when its
-    /// call is due to be given up is not taken in.
-    pub(crate) frozen_before: Option<bool>,
     /// When the one that was sent last was first answered.
     pub(crate) answered_at: Option<u64>,
     pub(crate) last_executed: u64,
     /// The raise of fences that is out.
     pub(crate) raise: Option<CallId>,
     pub(crate) last_withdrawn: Option<Held>,
+    /// The shot at the last leader that is out.
+    pub(crate) shot: Option<CallId>,
+    /// Since when it says of which terms that they are closed.
+    pub(crate) closing: BTreeMap<Token, u64>,
     pub(crate) first_contact: Option<Option<Nonce>>,
+}
+
+/// What a candidacy has been told.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told {
     /// What the last answer said that put this candidacy first in line.
     pub(crate) first_in_line: Option<FirstInLine>,
+    /// The last answer that it took in said that the election is frozen.
+    pub(crate) frozen: bool,
+    /// The last line that it took in, up to the first of another library.
+    pub(crate) line: Vec<Entry>,
+    /// The handovers for health that it has read of, by which leader and when, since an operator
+    /// has acknowledged those before.
+    pub(crate) changes: Vec<(Token, Timestamp)>,
+    pub(crate) held_back: bool,
+}
+
+impl Told {
+    /// Those in line who said that they are fit.
+    pub(crate) fn fit_in_line(&self) -> Vec<Token> {
+        self.line.iter().filter(|entry| !entry.merit.unwell).map(|entry| entry.token).collect()
+    }
+
+    /// What an operator has acknowledged counts no more.
+    pub(crate) fn note_hold(&mut self, office: &Office) {
+        if std::mem::replace(&mut self.held_back, office.held_back.is_some()) && !self.held_back {
+            self.changes.clear();
+        }
+    }
+
+    /// Counts the changes for health that the candidacy reads of.
+    pub(crate) fn count_changes(&mut self, now: Timestamp, office: &Office) {
+        self.note_hold(office);
+        let Some(handover) = office.handover.as_ref().filter(|handover| handover.for_health) else { return };
+        let known = self.changes.iter().position(|(from, _)| *from == handover.from);
+        match (known, handover.refused) {
+            (None, None) => self.changes.push((handover.from, now)),
+            (Some(known), Some(_)) => drop(self.changes.remove(known)),
+            _ => {}
+        }
+    }
+
+    /// How many of them were lately, before the term with this token ends.
+    pub(crate) fn changes_lately(&self, now: Timestamp, token: Token) -> usize {
+        let lately = |at: Timestamp| now.since(at) < Duration::from_secs(600);
+        self.changes.iter().filter(|(from, at)| *from != token && lately(*at)).count()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -56,6 +111,11 @@ pub(crate) struct Term {
     pub(crate) number: TermNo,
     pub(crate) token: Token,
     pub(crate) deadline: Timestamp,
+}
+
+/// What the candidates of a process are called.
+pub(crate) fn name_of(process: usize) -> String {
+    format!("p{process}")
 }
 
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use incumbent_core::{
     Answer, Attempt, CallId, CandidacyId, Cas, Cursor, ElectionName, Entry, Fault, Held, Liveness, NewEntry, Office,
-    Op, Place, Proof, Renewal, Standing, StoreId, Timestamp, Token, WatchFor, WatchId,
+    Op, Place, Proof, Renewal, Standing, StillBehind, StoreId, Timestamp, Token, WatchFor, WatchId,
 };
 use incumbent_store::memory::{SessionKey, Shape, Table, Touch};
 
@@ -78,6 +78,8 @@ pub(crate) struct Server {
     /// The newest entry of each session in each election, for the variant that withdraws whatever
     /// is there.
     newest: BTreeMap<(SessionKey, ElectionName), Held>,
+    /// What renewals have seen ahead of each entry, for the variant that goes by that.
+    behind: BTreeMap<Token, StillBehind>,
     session_of: BTreeMap<Token, SessionKey>,
 }
 
@@ -91,6 +93,7 @@ impl Server {
             lives: BTreeMap::new(),
             watches: BTreeMap::new(),
             newest: BTreeMap::new(),
+            behind: BTreeMap::new(),
             session_of: BTreeMap::new(),
         }
     }
@@ -143,9 +146,10 @@ impl Server {
                 Reply::Opened(*attempt, Ok((key, liveness)))
             }
             Ask::Renew(attempt, key, held) => {
-                let answer = self.table.renew(at(now), *key, held).map_err(|error| error.fault());
-                if answer.is_ok() {
+                let mut answer = self.table.renew(at(now), *key, held).map_err(|error| error.fault());
+                if let Ok(renewal) = &mut answer {
                     self.lives(now, *key);
+                    self.remember_ahead(renewal, held);
                 }
                 Reply::Renewed(*attempt, answer)
             }
@@ -156,6 +160,13 @@ impl Server {
             Ask::Call(candidacy, call, session, op) => Reply::Called(*candidacy, *call, self.call(now, *session, op)),
             Ask::Operate(attempt, op) => Reply::Operated(*attempt, self.call(now, None, op)),
             Ask::Watch(_) => Reply::None,
+        }
+    }
+
+    fn remember_ahead(&mut self, renewal: &mut Renewal, held: &[Held]) {
+        if self.variant.has(AroundFlaw::AheadRemembered) {
+            self.behind.extend(renewal.behind.drain(..).map(|seen| (seen.held.token, seen)));
+            renewal.behind.extend(held.iter().filter_map(|held| self.behind.get(&held.token)).cloned());
         }
     }
 
@@ -282,8 +293,8 @@ impl Server {
                 let cas = self.table.withdraw(now_at, key()?, which, heir.as_ref()).map_err(|error| error.fault())?;
                 Ok(Answer::Cas(cas))
             }
-            Op::Publish(held, was, value, ready) => {
-                let published = self.table.publish(now_at, key()?, held, *was, value, *ready);
+            Op::Publish(held, was, said) => {
+                let published = self.table.publish(now_at, key()?, held, *was, said);
                 published.map(Answer::Published).map_err(|error| error.fault())
             }
             Op::Line(election, limit) => Ok(Answer::Line(Box::new(self.table.line(now_at, election, *limit)))),
@@ -293,7 +304,7 @@ impl Server {
                 Ok(Answer::Cas(self.table.set_office(now_at, election, was, to)))
             }
             Op::Evict(election, seen) => Ok(Answer::Cas(self.evict(now, election, seen))),
-            Op::RaiseFences(_) | Op::Examine(_) => Err(Fault::Permanent),
+            Op::RaiseFences(_) | Op::Examine(_) | Op::Shoot(..) => Err(Fault::Permanent),
         }
     }
 

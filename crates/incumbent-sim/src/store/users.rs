@@ -3,12 +3,13 @@
 
 use bytes::Bytes;
 use incumbent_core::{
-    CandidacyId, Candidate, Claim, Command, Event, Heir, Held, Input, LossReason, Successor, TermNo, Timestamp, Token,
+    CandidacyId, Candidate, Command, Event, Heir, Held, Input, LossReason, Successor, TermNo, Timestamp, Title, Token,
 };
 
 use super::checker::Belief;
 use super::operator::{Act, Operator};
-use super::process::{Term, User};
+use super::process::{Term, Told, User, name_of};
+use super::scenario::Kind;
 use super::server::{Ask, Sender};
 use super::world::{Happening, World};
 use crate::trace::trace;
@@ -36,6 +37,16 @@ pub(crate) enum Deed {
         token: Token,
     },
     Recover {
+        process: usize,
+        boot: u32,
+        candidacy: CandidacyId,
+    },
+    FallIll {
+        process: usize,
+        boot: u32,
+        candidacy: CandidacyId,
+    },
+    GetWell {
         process: usize,
         boot: u32,
         candidacy: CandidacyId,
@@ -87,11 +98,19 @@ impl World {
             Deed::Recover { process, boot, candidacy } if self.runs(process, boot) => {
                 self.set_healthy(process, candidacy, true)
             }
+            Deed::FallIll { process, boot, candidacy } if self.runs(process, boot) && self.stormy => {
+                self.set_unwell(process, candidacy, true)
+            }
+            Deed::GetWell { process, boot, candidacy } if self.runs(process, boot) => {
+                self.set_unwell(process, candidacy, false)
+            }
             Deed::Leave { process, boot, candidacy } if self.runs(process, boot) => self.leave(process, candidacy),
             Deed::Stand { .. }
             | Deed::Stopped { .. }
             | Deed::Write { .. }
             | Deed::Recover { .. }
+            | Deed::FallIll { .. }
+            | Deed::GetWell { .. }
             | Deed::Leave { .. } => {}
             Deed::Random => self.act_at_random(),
             Deed::Operate => self.operate(),
@@ -124,6 +143,10 @@ impl World {
         let fenced = self.fences[election].is_some();
         let hold_until_stopped = self.rng.below(3) == 0;
         let recorded = self.recorded[election] && self.dice.below(3) > 0;
+        let fences = recorded && self.scenario.kind == Kind::Chaos && self.dice.below(2) == 0;
+        let priority = self.ranked[election].then(|| self.dice.below(4) as i32 - 1);
+        let settings = &self.scenario.settings;
+        let fence_delay = fences.then(|| settings.grace + settings.renew_every);
         // Some stand again through the handle that they have; others open the election anew.
         let known = self.chance(500);
         let first_contact = self.processes[process].contacts.get(&election).copied().filter(|_| known);
@@ -137,26 +160,32 @@ impl World {
             leaving: false,
             failed: false,
             healthy: true,
+            unwell: false,
+            priority,
+            told: Told::default(),
+            told_before: None,
+            enlisted: None,
             last_call: u64::MAX,
             awaits_answer: false,
-            frozen: false,
-            frozen_before: None,
             answered_at: None,
             last_executed: u64::MAX,
             raise: None,
             last_withdrawn: None,
+            shot: None,
+            closing: Default::default(),
             first_contact,
-            first_in_line: None,
         };
         self.processes[process].users.insert(id, user);
         let candidate = Candidate {
             election: name,
-            name: format!("p{process}").into(),
+            name: name_of(process).into(),
             value: Bytes::from_static(b"value"),
             fenced,
             hold_until_stopped,
             unfit: false,
+            priority,
             recorded,
+            fence_delay,
             origin: Default::default(),
             first_contact,
         };
@@ -194,6 +223,13 @@ impl World {
         }
     }
 
+    pub(crate) fn set_unwell(&mut self, process: usize, candidacy: CandidacyId, unwell: bool) {
+        if let Some(user) = self.processes[process].users.get_mut(&candidacy) {
+            user.unwell = unwell;
+            self.command(process, Input::Command(candidacy, Command::Unwell(unwell)));
+        }
+    }
+
     fn act_at_random(&mut self) {
         if !self.stormy {
             return;
@@ -208,6 +244,11 @@ impl World {
         let Some(user) = state.users.get(&candidacy) else { return };
         let term = user.term.clone().filter(|_| !user.stopping);
         let boot = state.boot;
+        if self.dice.below(6) == 0 {
+            self.set_unwell(process, candidacy, true);
+            let delay = self.dice.below(self.scenario.ttl() * 6);
+            return self.after(delay, Happening::Deed(Deed::GetWell { process, boot, candidacy }));
+        }
         match (self.rng.below(10), term) {
             (0 | 1, Some(term)) => {
                 if let Some(user) = self.processes[process].users.get_mut(&candidacy) {
@@ -276,24 +317,34 @@ impl World {
             Act::Depose,
             Act::Freeze,
             Act::Unfreeze,
+            Act::Acknowledge,
         ];
         let act = acts[self.rng.below(acts.len() as u64) as usize];
         let election = self.rng.below(self.names.len() as u64) as usize;
         if act == Act::Pause {
             // Most pauses are taken back.
             let delay = self.rng.below(self.scenario.ttl() * 4);
-            let operator = self.hire(Act::Resume, election);
+            let back = self.resumption();
+            let operator = self.hire(back, election);
             self.after(delay, Happening::RetryOperation { operator, attempt: 0 });
         }
         let operator = self.hire(act, election);
         self.retry_operation(operator, 0);
     }
 
+    /// How a pause ends.
+    pub(crate) fn resumption(&mut self) -> Act {
+        if self.dice.below(3) == 0 { Act::ResumeFirst } else { Act::Resume }
+    }
+
     /// An operator that has not begun yet.
     pub(crate) fn hire(&mut self, act: Act, election: usize) -> usize {
-        let dice = self.rng.fork();
+        let mut dice = self.rng.fork();
         let name = self.names[election].clone();
-        self.operators.push(Operator::new(act, name, self.scenario.settings.ttl, dice));
+        let stands = |process: &usize| self.processes[*process].candidacy_in(election).is_some();
+        let standing: Vec<usize> = (0..self.processes.len()).filter(stands).collect();
+        let first = standing.get(dice.fork().below(standing.len().max(1) as u64) as usize).copied().unwrap_or(0);
+        self.operators.push(Operator::new(act, name, self.scenario.settings.ttl, first, dice));
         self.operators.len() - 1
     }
 
@@ -347,7 +398,7 @@ impl World {
 
     pub(crate) fn on_user_event(&mut self, process: usize, candidacy: CandidacyId, event: Event) {
         match event {
-            Event::Elected { term, claim: Claim::Entry(held), deadline } => {
+            Event::Elected { term, title: Title::Entry(held), deadline } => {
                 self.on_elected(process, candidacy, term, &held, deadline);
             }
             Event::Deadline(deadline) => {
@@ -371,6 +422,11 @@ impl World {
                 }
             }
             Event::Failed => self.fail("FAILED", format!("p{process} {candidacy:?} failed for good, for no reason")),
+            Event::LeftOpen(token) => {
+                if let Some(user) = self.processes[process].users.get(&candidacy) {
+                    self.left_open.insert((user.election, token));
+                }
+            }
             Event::Done { certain } => self.on_done(process, candidacy, certain),
             Event::Ended => {
                 let state = &mut self.processes[process];
@@ -384,6 +440,7 @@ impl World {
             | Event::TransferRefused(_)
             | Event::Proclaimed(..)
             | Event::Ordered(..)
+            | Event::Stays(_)
             | Event::FreezeStays(_) => {}
             // Of groups.
             Event::Elected { .. }
@@ -404,7 +461,7 @@ impl World {
         user.term = Some(Term { number, token: held.token, deadline });
         user.unconfirmed = Some(held.token);
         user.stopping = false;
-        let said = user.first_in_line.clone().filter(|said| said.token == held.token);
+        let said = user.told.first_in_line.clone().filter(|said| said.token == held.token);
         trace!(self, format!("p{process}"), "** leads {} with {:?}", held.election, held.token);
         if twice {
             self.fail("EVENTS", format!("p{process} {candidacy:?} is elected twice in a row"));
@@ -432,6 +489,10 @@ impl World {
         let belief = Belief { election, process, boot, candidacy, token: held.token, deadline };
         let (processes, now) = (&self.processes, self.now);
         self.checker.elected(now, belief, &|process| processes[process].clock.read(now));
+        if self.flapping {
+            let delay = self.dice.below(self.scenario.ttl() / 2);
+            self.after(delay, Happening::Deed(Deed::FallIll { process, boot, candidacy }));
+        }
         let span = self.scenario.ttl() * 3;
         for _ in 0..2 {
             let delay = self.rng.below(span);
@@ -448,16 +509,22 @@ impl World {
 
     fn on_stopping(&mut self, process: usize, candidacy: CandidacyId, why: LossReason) {
         let boot = self.processes[process].boot;
+        let now = self.processes[process].clock.read(self.now);
         let Some(user) = self.processes[process].users.get_mut(&candidacy) else { return };
         let Some(Term { token, .. }) = user.term else {
             return self.fail("EVENTS", format!("p{process} {candidacy:?} is to stop work that it does not do"));
         };
         user.stopping = true;
-        let (election, frozen) = (user.election, user.frozen);
-        if matches!(why, LossReason::Transferred | LossReason::Resigned) {
+        let (election, frozen, fit) = (user.election, user.told.frozen, user.told.fit_in_line());
+        let changes = user.told.changes_lately(now, token);
+        if why == LossReason::Unwell {
+            self.checker.handed_over_for_health(self.now, election, token, &fit);
+            self.checker.changes_for_health(self.now, election, token, changes);
+        }
+        if matches!(why, LossReason::Transferred | LossReason::Resigned | LossReason::Unwell) {
             self.checker.asked_to_go(self.now, election, token);
         }
-        if matches!(why, LossReason::Transferred | LossReason::Resigned | LossReason::Unhealthy) {
+        if matches!(why, LossReason::Transferred | LossReason::Resigned | LossReason::Unhealthy | LossReason::Unwell) {
             self.checker.moved(self.now, election, token, why, frozen);
         }
         self.stop_work(process, boot, candidacy, token);
@@ -477,7 +544,7 @@ impl World {
         let Some(term) = user.term.take() else {
             return self.fail("EVENTS", format!("p{process} {candidacy:?} is unelected without having been elected"));
         };
-        let (election, stopping, frozen) = (user.election, user.stopping, user.frozen);
+        let (election, stopping, frozen) = (user.election, user.stopping, user.told.frozen);
         let by_own_transfer = why == LossReason::Transferred && !stopping;
         if by_own_transfer {
             // The work had stopped before it asked.
@@ -488,6 +555,9 @@ impl World {
             self.checker.moved(self.now, election, term.token, why, frozen);
         }
         trace!(self, format!("p{process}"), "** no longer leads with {:?}: {why}", term.token);
+        if self.flapping {
+            self.after(0, Happening::Deed(Deed::GetWell { process, boot, candidacy }));
+        }
         self.checker.term_ended(election, term.token, why);
         if !stopping && let Some(token) = unconfirmed {
             self.stop_work(process, boot, candidacy, token);

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use incumbent_core::{Answer, CandidacyId, ElectionName, Event, Fault, Input, Output, Participant, Rng, Token};
+use incumbent_store::LineKind;
 
 use super::checker::Checker;
 use super::faults::Mishap;
@@ -68,6 +69,14 @@ pub(crate) enum Happening {
         election: usize,
         token: Token,
     },
+    Shot {
+        process: usize,
+        boot: u32,
+        candidacy: CandidacyId,
+        call: incumbent_core::CallId,
+        election: usize,
+        term: Token,
+    },
     Write {
         election: usize,
         token: Token,
@@ -106,6 +115,10 @@ pub(crate) struct World {
     pub(crate) fences: Vec<Option<u64>>,
     /// In which elections candidates ask for a record of terms. Most do.
     pub(crate) recorded: Vec<bool>,
+    /// Whether the candidates of each election have priorities.
+    pub(crate) ranked: Vec<bool>,
+    /// Leaders fall ill soon, and are well again when they lead no more.
+    pub(crate) flapping: bool,
     /// For what is drawn beside everything else.
     pub(crate) dice: Rng,
     pub(crate) server: Server,
@@ -118,6 +131,10 @@ pub(crate) struct World {
     /// Those that talk to a server which is no longer the server.
     pub(crate) on_stale_server: BTreeSet<usize>,
     pub(crate) server_down: bool,
+    /// The terms of which those that left said that they stay open.
+    pub(crate) left_open: BTreeSet<(usize, Token)>,
+    /// It has no room for anything new.
+    pub(crate) server_full: bool,
     /// Users act and faults happen.
     pub(crate) stormy: bool,
     /// Operators go on with what they began.
@@ -143,6 +160,8 @@ impl World {
             false => LocalClock::new(1 + rng.below(1 << 40), rng.below(2 * drift as u64 + 1) as i64 - drift),
         };
         let mut dice = Rng::from_number(!seed);
+        // The bounds of deaths and orders have no room for another handover.
+        let is_ranked = matches!(scenario.kind, Kind::Quiet | Kind::Chaos) && scenario.shape.line == LineKind::Fair;
         let names =
             ["jobs/a", "jobs/b", "c"].iter().take(scenario.elections).filter_map(|name| ElectionName::new(name).ok());
         World {
@@ -150,6 +169,8 @@ impl World {
             names: names.collect(),
             fences: (0..scenario.elections).map(|_| (rng.below(3) > 0).then_some(0)).collect(),
             recorded: (0..scenario.elections).map(|_| dice.below(2) == 0).collect(),
+            ranked: (0..scenario.elections).map(|_| is_ranked && dice.below(2) == 0).collect(),
+            flapping: dice.below(6) == 0 && scenario.kind == Kind::Chaos,
             dice,
             server: Server::new(scenario.shape, scenario.granted, scenario.proof, variant),
             processes: (0..scenario.processes).map(|_| Process::new(clock(&mut rng))).collect(),
@@ -159,6 +180,8 @@ impl World {
             cut_off: BTreeSet::new(),
             on_stale_server: BTreeSet::new(),
             server_down: false,
+            server_full: false,
+            left_open: BTreeSet::new(),
             stormy: scenario.kind == Kind::Chaos,
             under_operation: true,
             closing: false,
@@ -218,6 +241,9 @@ impl World {
                 self.raise(election, token);
                 let answer = Input::Answer(candidacy, call, Ok(Answer::Raised));
                 self.send_to_process(process, boot, Message::Input(answer));
+            }
+            Happening::Shot { process, boot, candidacy, call, election, term } => {
+                self.on_shot((process, boot, candidacy), call, (election, term));
             }
             Happening::Write { election, token } => self.write(election, token),
             Happening::Deed(deed) => self.on_deed(deed),
@@ -400,7 +426,10 @@ impl World {
             Output::GiveUpCall(candidacy) => {
                 if let Some(user) = self.processes[process].users.get_mut(&candidacy) {
                     user.awaits_answer = false;
-                    user.frozen = user.frozen_before.take().unwrap_or(user.frozen);
+                    if let Some(before) = user.told_before.take() {
+                        user.told = before;
+                    }
+                    user.shot = None;
                 }
                 self.drop_raise(process, candidacy);
             }

@@ -30,7 +30,7 @@ use incumbent_core::peers::consensus::{
     Boot, Consensus, ConsensusSettings, Input, Message, Output, PeerRole, PersistId, Position, Stored,
 };
 use incumbent_core::peers::{ConsensusFlaw, ConsensusPolicy, Group, MemberId, TermRules};
-use incumbent_core::{Claim, Command, Event, Rng, Successor, Timestamp, Token};
+use incumbent_core::{Command, Event, Rng, Successor, Timestamp, Title, Token};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 /// One unit of time.
@@ -243,7 +243,7 @@ impl Cluster {
         let me = MemberId(at as u16);
         let node = Arc::make_mut(&mut self.nodes[at]);
         match event {
-            Event::Elected { claim: Claim::Term(token), deadline, .. } => {
+            Event::Elected { title: Title::Term(token), deadline, .. } => {
                 node.office = Some((token, deadline));
                 self.broken.two_in_a_term |= self.terms.contains_key(&token);
                 self.broken.term_went_back |= self.terms.keys().next_back().is_some_and(|last| *last > token);

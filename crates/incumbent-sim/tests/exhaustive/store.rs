@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use incumbent_core::{
-    Answer, Attempt, CallId, CandidacyId, Candidate, Claim, Command, ElectionName, Event, Fault, Flaw, Handover, Held,
-    Hint, Input, Nonce, Office, Op, Output, Participant, Paused, Policy, Settings, StoreId, Timestamp, Token, WatchFor,
-    WatchId,
+    Answer, Attempt, CallId, CandidacyId, Candidate, Command, ElectionName, Event, Fault, Flaw, Handover, Held, Hint,
+    Input, Nonce, Office, Op, Output, Participant, Paused, Policy, Settings, StoreId, Timestamp, Title, Token,
+    WatchFor, WatchId,
 };
 use incumbent_store::memory::{SessionKey, Shape, Table, Touch};
 use stateright::{Checker, Model, Property};
@@ -151,7 +151,7 @@ impl World {
     fn on_event(&mut self, index: usize, event: Event) {
         let process = &mut self.processes[index];
         match event {
-            Event::Elected { claim: Claim::Entry(held), deadline, .. } => {
+            Event::Elected { title: Title::Entry(held), deadline, .. } => {
                 if process.term.is_some() || process.unconfirmed {
                     self.broken = Some("elected before the last term was over");
                 }
@@ -238,14 +238,15 @@ impl World {
                 let cas = self.table.withdraw(now, session?, held, heir.as_ref());
                 cas.map(Answer::Cas).map_err(|error| error.fault())
             }
-            Op::Publish(held, was, value, ready) => {
-                let published = self.table.publish(now, session?, held, *was, value, *ready);
+            Op::Publish(held, was, said) => {
+                let published = self.table.publish(now, session?, held, *was, said);
                 published.map(Answer::Published).map_err(|error| error.fault())
             }
             Op::Line(name, limit) => Ok(Answer::Line(Box::new(self.table.line(now, name, *limit)))),
             Op::SetOffice(name, was, to) => Ok(Answer::Cas(self.table.set_office(now, name, *was, to))),
             Op::Evict(name, seen) => Ok(Answer::Cas(self.table.evict(now, name, seen))),
             Op::Examine(_) => Ok(Answer::Examined { died: false }),
+            Op::Shoot(..) => Err(Fault::Permanent),
             Op::RaiseFences(_) => Ok(Answer::Raised),
         }
     }
@@ -323,7 +324,9 @@ impl Model for Bounds {
                 fenced: false,
                 hold_until_stopped: false,
                 unfit: false,
+                priority: None,
                 recorded: false,
+                fence_delay: None,
                 origin: Default::default(),
                 first_contact: None,
             };

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use incumbent_core::{
-    Cas, Cursor, ElectionName, EntryId, Held, Liveness, NewEntry, Nonce, Renewal, Standing, StoreId, Version, Watched,
+    Cas, Cursor, ElectionName, EntryId, Held, Liveness, NewEntry, Publication, Renewal, Standing, StoreId, Version,
+    Watched,
 };
 
 use super::store::Shared;
@@ -63,14 +63,8 @@ impl Session for MemorySession {
         self.shared.watch(&watched.held.election, Touch::of_entry(watched), |table| table.has_changed(watched, from))
     }
 
-    fn publish<'a>(
-        &'a self,
-        held: &'a Held,
-        was: Version,
-        value: &'a Bytes,
-        ready: Option<Nonce>,
-    ) -> Fut<'a, Option<Version>> {
-        Box::pin(async move { self.shared.call(|table, now| table.publish(now, self.key, held, was, value, ready)) })
+    fn publish<'a>(&'a self, held: &'a Held, was: Version, said: &'a Publication) -> Fut<'a, Option<Version>> {
+        Box::pin(async move { self.shared.call(|table, now| table.publish(now, self.key, held, was, said)) })
     }
 
     fn withdraw<'a>(&'a self, held: &'a Held, heir: Option<&'a EntryId>) -> Fut<'a, Cas> {

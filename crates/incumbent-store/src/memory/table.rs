@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use incumbent_core::{
-    Cas, Cursor, ElectionName, Entry, EntryId, ForgottenBy, Head, Held, Incarnation, Line, Liveness, NewEntry, Nonce,
-    Observed, Office, Place, Renewal, Seen, Standing, StillBehind, StoreId, Timestamp, Token, Version, WatchFor,
-    Watched, check_candidate_name, check_value,
+    Cas, Cursor, ElectionName, Entry, EntryId, ForgottenBy, Head, Held, Incarnation, Line, Liveness, Merit, NewEntry,
+    Nonce, Observed, Office, Place, Publication, Renewal, Seen, Standing, StillBehind, StoreId, Timestamp, Token,
+    Version, WatchFor, Watched, check_candidate_name, check_value,
 };
 
 use crate::{LineKind, StoreError};
@@ -142,6 +142,7 @@ struct EntryRow {
     name: Option<Arc<str>>,
     value: Bytes,
     ready: Option<Nonce>,
+    merit: Merit,
     changed: u64,
     enlisted_at: Timestamp,
 }
@@ -284,9 +285,7 @@ impl Table {
         let mut renewal = Renewal::alive(ttl);
         renewal.stray.extend(stray.filter_map(|(election, token)| self.held(election, token)));
         renewal.gone.extend(gone.into_iter().cloned());
-        // Where those behind time the ones ahead, a renewal that sees them saves as many looks.
-        let named = owned.iter().filter(|_| !store_forgets);
-        renewal.behind.extend(named.filter_map(|held| self.still_behind(now, key, held)));
+        renewal.behind.extend(owned.iter().filter_map(|held| self.still_behind(now, key, held)));
         Ok(renewal)
     }
 
@@ -336,10 +335,9 @@ impl Table {
         key: SessionKey,
         held: &Held,
         was: Version,
-        value: &Bytes,
-        ready: Option<Nonce>,
+        said: &Publication,
     ) -> Result<Option<Version>, StoreError> {
-        check_value(value)?;
+        check_value(&said.value)?;
         self.expire(now);
         if !self.owns(key, held) || self.published(held) != was {
             return Ok(None);
@@ -348,8 +346,7 @@ impl Table {
         let leads = self.first(&held.election).is_some_and(|(token, _)| token == held.token);
         let row = self.elections.get_mut(&held.election).and_then(|row| row.entries.get_mut(&held.token));
         if let Some(entry) = row {
-            entry.value = value.clone();
-            entry.ready = ready;
+            (entry.value, entry.ready, entry.merit) = (said.value.clone(), said.ready, said.merit);
             entry.changed = changed;
             self.touched.push((held.election.clone(), Touch::Entry(held.entry.clone())));
             if leads {
@@ -467,7 +464,8 @@ impl Table {
         // It has no session, and so there is nothing to time.
         let enlisted_at = Timestamp::ZERO;
         let (id, changed) = (id_of(token), token.get());
-        let row = EntryRow { id, owner: None, name: None, value, ready: None, changed, enlisted_at };
+        let row =
+            EntryRow { id, owner: None, name: None, value, ready: None, merit: Merit::default(), changed, enlisted_at };
         let entry = self.entry(enlisted_at, token, &row);
         self.insert_row(election, token, row);
         entry
@@ -503,6 +501,7 @@ impl Table {
             name: Some(entry.name.clone()),
             value: entry.value.clone(),
             ready: None,
+            merit: entry.merit,
             changed: token.get(),
             enlisted_at: now,
         };
@@ -658,7 +657,7 @@ impl Table {
         entry.incarnation = row.owner.map(|(_, incarnation)| incarnation);
         entry.name = row.name.clone();
         entry.value = row.value.clone();
-        entry.ready = row.ready;
+        (entry.ready, entry.merit) = (row.ready, row.merit);
         entry.version = Version(session.map_or(0, |session| session.renewed).max(row.changed));
         entry.observed = session.map(|session| {
             let mut observed = Observed::new(session.ttl);

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use incumbent_core::{
-    Deposed, ElectionName, Ended, EntryId, Frozen, Handover, Heir, LossReason, Office, Order, Origin, Paused, Refusal,
-    Rng, StoreId, TermEnd, TermRecord, Terms, Token, Version,
+    Deposed, ElectionName, Ended, EntryId, Frozen, Handover, Heir, HeldBack, LossReason, Merit, Office, Order, Origin,
+    Paused, Recovery, Refusal, Rng, StoreId, TermEnd, TermRecord, Terms, Token, Version,
 };
 use incumbent_testkit::fuzz::fuzz;
 
@@ -32,15 +32,18 @@ fn office(rng: &mut Rng) -> Office {
         let within = Duration::from_millis(rng.below(100_000));
         let mut handover = Handover::new(token(rng), maybe(rng, heir), rng.nonce(), within);
         handover.refused = maybe(rng, |_| Refusal::HeirGone);
+        let handover = if rng.below(2) == 0 { handover.for_health() } else { handover };
         handover.ordered(order(rng))
     };
     let millis = |rng: &mut Rng| Duration::from_millis(rng.below(100_000));
     Office::default()
         .with_handover(maybe(rng, handover))
-        .with_paused(maybe(rng, |rng| Paused::new(order(rng))))
+        .with_paused(maybe(rng, paused))
         .with_ended(maybe(rng, |rng| Ended::new(rng.nonce(), millis(rng)).ordered(order(rng))))
         .with_deposed(maybe(rng, |rng| Deposed::new(token(rng)).ordered(order(rng))))
         .with_frozen(maybe(rng, |rng| Frozen::new(rng.nonce(), maybe(rng, millis), order(rng))))
+        .with_recovery(maybe(rng, |rng| Recovery::new(text(rng), text(rng), order(rng))))
+        .with_held_back(maybe(rng, |rng| HeldBack::new(token(rng)).stamped(rng.below(3))))
         .with_terms((0..rng.below(4)).fold(Terms::default(), |terms, _| terms.with(term(rng))))
 }
 
@@ -54,6 +57,11 @@ fn term(rng: &mut Rng) -> TermRecord {
     let term = TermRecord::unknown(token(rng), maybe(rng, Rng::incarnation), text(rng).into());
     let origin = Origin::new(text(rng), text(rng), text(rng)).with_target(text(rng));
     term.of(origin).opened_at(rng.below(3)).ended(end)
+}
+
+fn paused(rng: &mut Rng) -> Paused {
+    let paused = Paused::new(order(rng));
+    if rng.below(2) == 0 { paused.until_leads(text(rng)) } else { paused }
 }
 
 fn order(rng: &mut Rng) -> Order {
@@ -76,7 +84,9 @@ fn fuzz_what_is_read_of_an_office_record_comes_back() {
 fn fuzz_what_is_read_of_a_candidate_comes_back() {
     let good = |rng: &mut Rng| {
         let name = text(rng).into();
-        CandidateRecord { incarnation: rng.incarnation(), name, ready: maybe(rng, Rng::nonce) }.encode()
+        let (incarnation, ready) = (rng.incarnation(), maybe(rng, Rng::nonce));
+        CandidateRecord { incarnation, name, ready, merit: Merit::new(rng.below(2) == 0, rng.below(3) as i32 - 1) }
+            .encode()
     };
     fuzz(good, |bytes| {
         let read = CandidateRecord::decode(bytes);

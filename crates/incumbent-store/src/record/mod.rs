@@ -14,11 +14,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent_core::{
-    Deposed, Ended, EntryId, Frozen, Handover, Heir, Incarnation, LossReason, Nonce, Office, Order, Origin, Paused,
-    Refusal, TermEnd, TermRecord, Terms, Token, Version,
+    Deposed, Ended, EntryId, Frozen, Handover, Heir, HeldBack, Incarnation, LossReason, Merit, Nonce, Office, Order,
+    Origin, Paused, Recovery, Refusal, Shot, ShotResult, TermEnd, TermRecord, Terms, Token, Version,
 };
 
 pub use text::{Lines, parse};
+
+/// For what a leader hands over that nobody has asked to.
+const HEALTH: &str = "health";
 
 /// What a candidate says about itself beyond its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +32,8 @@ pub struct CandidateRecord {
     pub name: Arc<str>,
     /// The handover that it is ready for.
     pub ready: Option<Nonce>,
+    /// What it says of itself to those who choose a leader.
+    pub merit: Merit,
 }
 
 impl CandidateRecord {
@@ -39,6 +44,9 @@ impl CandidateRecord {
         lines.add("name", &self.name);
         if let Some(ready) = self.ready {
             lines.add("ready", ready.0);
+        }
+        if !self.merit.is_blank() {
+            lines.add("merit", self.merit);
         }
         lines.finish()
     }
@@ -53,6 +61,13 @@ impl CandidateRecord {
                 None => None,
                 Some(nonce) => Some(Nonce(nonce?)),
             },
+            merit: match (words.text("merit"), words.text("unwell").as_deref()) {
+                (Some(merit), None) => Merit::from_words(&merit)?,
+                (None, None) => Merit::default(),
+                // As it was written before there was more to say.
+                (None, Some("")) => Merit::new(true, 0),
+                _ => return None,
+            },
         };
         words.is_empty().then_some(record)
     }
@@ -61,7 +76,7 @@ impl CandidateRecord {
 /// The office record, without its version.
 pub fn encode_office(office: &Office) -> Vec<u8> {
     let mut lines = Lines::new();
-    if let Some(Handover { from, heir, nonce, within, refused, order, .. }) = &office.handover {
+    if let Some(Handover { from, heir, nonce, within, refused, order, for_health, .. }) = &office.handover {
         lines.add("handover.from", from);
         lines.add("handover.nonce", nonce.0);
         lines.add("handover.within", seconds(*within));
@@ -73,10 +88,16 @@ pub fn encode_office(office: &Office) -> Vec<u8> {
         if let Some(refused) = refused {
             lines.add("handover.refused", refused.word());
         }
+        if *for_health {
+            lines.add("handover.for", HEALTH);
+        }
         add_order(&mut lines, "handover", order);
     }
-    if let Some(Paused { order, .. }) = &office.paused {
+    if let Some(Paused { order, first, .. }) = &office.paused {
         lines.add("paused", &order.reason);
+        if let Some(first) = first {
+            lines.add("paused.first", first);
+        }
         add_order(&mut lines, "paused", &Order::new(order.by.clone(), order.at_ms, ""));
     }
     if let Some(Ended { id, keep, order, .. }) = &office.ended {
@@ -96,10 +117,20 @@ pub fn encode_office(office: &Office) -> Vec<u8> {
         add_order(&mut lines, "frozen", order);
     }
     office.terms.iter().for_each(|term| add_term(&mut lines, term));
+    if let Some(HeldBack { token, at_ms, .. }) = office.held_back {
+        lines.add("held_back", token);
+        add_time(&mut lines, "held_back.at", at_ms);
+    }
+    if let Some(Recovery { id, step, order, .. }) = &office.recovery {
+        lines.add("recovery", id);
+        lines.add("recovery.step", step);
+        add_order(&mut lines, "recovery", order);
+    }
     lines.finish()
 }
 
-fn add_term(lines: &mut Lines, TermRecord { token, incarnation, name, origin, opened_ms, end, .. }: &TermRecord) {
+fn add_term(lines: &mut Lines, term: &TermRecord) {
+    let TermRecord { token, incarnation, name, origin, opened_ms, end, fence, .. } = term;
     let of = format!("term.{token}");
     lines.add(&of, end.word());
     if let Some(incarnation) = incarnation {
@@ -118,6 +149,13 @@ fn add_term(lines: &mut Lines, TermRecord { token, incarnation, name, origin, op
         }
         TermEnd::Died { at_ms } => add_time(lines, &format!("{of}.ended"), *at_ms),
         _ => {}
+    }
+    if let Some(Shot { by, attempt, result, order, .. }) = fence {
+        let of = format!("{of}.fence");
+        lines.add(&of, result.word());
+        lines.add(&format!("{of}.token"), by);
+        lines.add(&format!("{of}.attempt"), attempt);
+        add_order(lines, &of, order);
     }
 }
 
@@ -150,28 +188,36 @@ pub fn decode_office(record: &[u8], version: Version) -> Option<Office> {
         .with_ended(words.ended()?)
         .with_deposed(words.deposed()?)
         .with_frozen(words.frozen()?)
-        .with_terms(words.terms()?);
+        .with_terms(words.terms()?)
+        .with_held_back(words.held_back()?)
+        .with_recovery(words.recovery()?);
     words.is_empty().then_some(office)
 }
 
 /// The words of a record that have not been understood yet. In every method the outer `None` means:
 /// damaged.
-struct Words<'a>(BTreeMap<&'a str, String>);
+struct Words<'a> {
+    left: BTreeMap<&'a str, String>,
+    /// The numbers of the terms, in the order in which they stand there.
+    terms: Vec<&'a str>,
+}
 
 impl<'a> Words<'a> {
     fn read(record: &'a [u8]) -> Option<Words<'a>> {
         let words = parse(record)?;
         let count = words.len();
-        let words = Words(words.into_iter().collect());
-        (words.0.len() == count).then_some(words)
+        let number = |word: &'a str| word.strip_prefix("term.").filter(|rest| !rest.contains('.'));
+        let terms = words.iter().filter_map(|(word, _)| number(word)).collect();
+        let left: BTreeMap<&str, String> = words.into_iter().collect();
+        (left.len() == count).then_some(Words { left, terms })
     }
 
     fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.left.is_empty()
     }
 
     fn text(&mut self, word: &str) -> Option<String> {
-        self.0.remove(word)
+        self.left.remove(word)
     }
 
     /// `None`: not there. `Some(None)`: not readable.
@@ -209,6 +255,9 @@ impl<'a> Words<'a> {
         if let Some(word) = self.text("handover.refused") {
             handover.refused = Some(Refusal::from_word(&word)?);
         }
+        if let Some(word) = self.text("handover.for") {
+            handover = Some(handover).filter(|_| word == HEALTH)?.for_health();
+        }
         Some(Some(handover.ordered(self.order("handover")?)))
     }
 
@@ -227,7 +276,11 @@ impl<'a> Words<'a> {
         let Some(reason) = self.text("paused") else { return Some(None) };
         // Here the word itself is the reason.
         let order = self.order("paused").filter(|order| order.reason.is_empty())?;
-        Some(Some(Paused::new(Order::new(order.by, order.at_ms, reason))))
+        let paused = Paused::new(Order::new(order.by, order.at_ms, reason));
+        Some(Some(match self.text("paused.first") {
+            Some(first) => paused.until_leads(first),
+            None => paused,
+        }))
     }
 
     fn deposed(&mut self) -> Option<Option<Deposed>> {
@@ -239,16 +292,27 @@ impl<'a> Words<'a> {
 
     fn frozen(&mut self) -> Option<Option<Frozen>> {
         let Some(id) = self.take("frozen.id") else { return Some(None) };
-        let lasts = match self.0.contains_key("frozen.lasts") {
+        let lasts = match self.left.contains_key("frozen.lasts") {
             true => Some(self.duration("frozen.lasts")?),
             false => None,
         };
         Some(Some(Frozen::new(Nonce(id?), lasts, self.order("frozen")?)))
     }
 
+    fn held_back(&mut self) -> Option<Option<HeldBack>> {
+        match self.token("held_back")? {
+            None => Some(None),
+            Some(token) => Some(Some(HeldBack::new(token).stamped(self.time("held_back.at")?))),
+        }
+    }
+
+    fn recovery(&mut self) -> Option<Option<Recovery>> {
+        let Some(id) = self.text("recovery") else { return Some(None) };
+        Some(Some(Recovery::new(id, self.text("recovery.step")?, self.order("recovery")?)))
+    }
+
     fn terms(&mut self) -> Option<Terms> {
-        let number = |word: &&'a str| word.strip_prefix("term.").filter(|rest| !rest.contains('.'));
-        let numbers: Vec<&str> = self.0.keys().filter_map(number).collect();
+        let numbers = std::mem::take(&mut self.terms);
         numbers.into_iter().try_fold(Terms::default(), |terms, number| Some(terms.with(self.term(number)?)))
     }
 
@@ -275,7 +339,14 @@ impl<'a> Words<'a> {
             _ => return None,
         };
         let term = TermRecord::unknown(token, incarnation, name).opened_at(opened_ms).ended(end);
-        Some(term.of(origin))
+        Some(term.of(origin).with_fence(self.shot(&format!("{of}.fence"))?))
+    }
+
+    fn shot(&mut self, of: &str) -> Option<Option<Shot>> {
+        let Some(word) = self.text(of) else { return Some(None) };
+        let by = self.token(&format!("{of}.token"))??;
+        let shot = Shot::claimed(by, self.take(&format!("{of}.attempt"))??).ended(ShotResult::from_word(&word)?);
+        Some(Some(shot.ordered(self.order(of)?)))
     }
 
     fn ended(&mut self) -> Option<Option<Ended>> {
@@ -293,7 +364,7 @@ fn seconds(duration: Duration) -> String {
 mod tests {
     use super::*;
 
-    const REFUSALS: [Refusal; 9] = [
+    const REFUSALS: [Refusal; 10] = [
         Refusal::HeirGone,
         Refusal::TooFar,
         Refusal::ForeignBetween,
@@ -303,6 +374,7 @@ mod tests {
         Refusal::LeadsAlready,
         Refusal::Unable,
         Refusal::Frozen,
+        Refusal::Recovered,
     ];
 
     fn token(number: u64) -> Token {
@@ -316,11 +388,13 @@ mod tests {
         Office::default()
             .with_version(Version(3))
             .with_handover(handover.ordered(Order::new("ada@ops1", 1, "new disk")))
-            .with_paused(Paused::new(Order::new("b\nc", u64::MAX, "two\nlines, 100 %")))
+            .with_paused(Paused::new(Order::new("b\nc", u64::MAX, "two\nlines, 100 %")).until_leads("node 2"))
             .with_ended(Ended::new(Nonce(0), Duration::MAX).ordered(Order::new("", 0, "why")))
             .with_deposed(Deposed::new(token(Token::MAX)).ordered(Order::new("d", 0, "")))
             .with_frozen(Frozen::new(Nonce(7), Some(Duration::new(7200, 1)), Order::new("", 8, "")))
             .with_terms(terms())
+            .with_held_back(HeldBack::new(token(8)).stamped(9))
+            .with_recovery(Recovery::new("7f3a", "3 reconcile", Order::new("ada@ops1", 5, "split")))
     }
 
     /// One that ended in each way.
@@ -330,13 +404,15 @@ mod tests {
         let order = Order::new("ada@ops1", 1, "two\nlines");
         let closed = TermEnd::Closed { why: LossReason::Transferred, order, at_ms: 9 };
         let unknown = TermRecord::unknown(token(1), None, "".into());
-        let died = open(7).opened_at(8).ended(TermEnd::Died { at_ms: 0 });
-        let terms = [unknown, open(5).opened_at(8).ended(closed), died, open(Token::MAX)];
+        let released = Shot::claimed(token(9), 3).ended(ShotResult::Released).ordered(Order::new("ada@ops1", 4, "off"));
+        let died = open(7).opened_at(8).ended(TermEnd::Died { at_ms: 0 }).with_fence(released);
+        // Not in the order of their tokens: that is how they were written down.
+        let terms = [open(Token::MAX), unknown, open(5).opened_at(8).ended(closed), died];
         terms.into_iter().fold(Terms::default(), |terms, term| terms.with(term))
     }
 
     fn sparse() -> Office {
-        let handover = Handover::new(token(5), None, Nonce(0), Duration::ZERO);
+        let handover = Handover::new(token(5), None, Nonce(0), Duration::ZERO).for_health();
         let (paused, ended) = (Paused::new(""), Ended::new(Nonce(1), Duration::ZERO));
         let office = Office::default().with_version(Version(3)).with_handover(handover).with_paused(paused);
         office.with_ended(ended).with_deposed(Deposed::new(token(1))).with_frozen(Frozen::new(Nonce(2), None, ""))
@@ -353,11 +429,15 @@ mod tests {
     }
 
     #[test]
-    fn a_candidate_record_comes_back_with_and_without_readiness() {
-        for ready in [None, Some(Nonce(0)), Some(Nonce(u64::MAX))] {
-            let record = CandidateRecord { incarnation: Incarnation::from_bits(77), name: "node % 1".into(), ready };
+    fn a_candidate_record_comes_back_with_and_without_readiness_and_fitness() {
+        let merits = [(false, 0), (true, 0), (false, -7), (true, i32::MAX)];
+        for (ready, (unwell, priority)) in [None, Some(Nonce(0)), Some(Nonce(u64::MAX)), None].into_iter().zip(merits) {
+            let (incarnation, name) = (Incarnation::from_bits(77), "node % 1".into());
+            let record = CandidateRecord { incarnation, name, ready, merit: Merit::new(unwell, priority) };
             assert_eq!(CandidateRecord::decode(&record.encode()).unwrap(), record);
         }
+        let older = b"incumbent 1\nincarnation 4d\nname n\nunwell \n";
+        assert_eq!(CandidateRecord::decode(older).unwrap().merit, Merit::new(true, 0), "as it was written before");
     }
 
     #[test]
@@ -372,13 +452,21 @@ mod tests {
             format!("{good}news 1\n"),
             format!("{good}deposed 4\n"),
             format!("{good}paused.reason twice\n"),
+            String::from_utf8(encode_office(&Office::default())).unwrap() + "paused.first a\n",
             good.replace("frozen.id 7", "frozen.id seven"),
             good.replace("frozen.id 7\n", ""),
             good.replace("handover.at 1", "handover.at once"),
+            good.replace("held_back 8\n", ""),
+            good.replace("recovery 7f3a\n", ""),
+            good.replace("recovery.step 3 reconcile\n", ""),
+            format!("{good}handover.for fun\n"),
             good.replace("term.7 died", "term.7 lives"),
             good.replace("term.7 died\n", ""),
             good.replace("term.7 died", "term.07 died"),
             good.replace("term.5.why transferred", "term.5.why not"),
+            good.replace("term.7.fence released", "term.7.fence missed"),
+            good.replace("term.7.fence released\n", ""),
+            good.replace("term.7.fence.token 9", "term.7.fence.token 0"),
             format!("{good}term.7.why resigned\n"),
             format!("{good}term.0 open\n"),
         ];

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::harness::{Harness, unique};
 use crate::candidates::{held, held_of, publish};
 
-/// What one claim of the suite is tried on: a store, and an election that nobody has used.
+/// What one case of the suite is tried on: a store, and an election that nobody has used.
 #[derive(Clone)]
 pub(super) struct Fixture {
     pub(super) store: Arc<dyn Store>,

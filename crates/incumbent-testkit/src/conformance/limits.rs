@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use incumbent_store::{
-    Cas, ElectionName, MAX_NAME_BYTES, MAX_VALUE_BYTES, NewEntry, Office, Paused, StoreError, Version,
+    Cas, ElectionName, MAX_NAME_BYTES, MAX_VALUE_BYTES, NewEntry, Office, Paused, Publication, StoreError, Version,
 };
 
 use super::fixture::{Fixture, new_entry};
@@ -31,7 +31,7 @@ pub async fn names_and_values_beyond_the_limits_are_refused<H: Harness>(harness:
     }
     let held = participant.stand(&fixture.election).await;
     let was = participant.standing(&held).await.published;
-    let refused = participant.session.publish(&held, was, &too_much, None).await;
+    let refused = participant.session.publish(&held, was, &Publication::new(too_much.clone())).await;
     assert!(matches!(refused, Err(StoreError::Limit { .. })), "{refused:?}");
     assert_eq!(fixture.seen(&held).await.value, "10.0.0.7:80");
 }

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use incumbent_store::{Cas, EntryId, Held, NewEntry, Nonce, Place, StoreError, Token};
+use incumbent_store::{Cas, EntryId, Held, Merit, NewEntry, Nonce, Place, Publication, StoreError, Token};
 use tokio::time::timeout;
 
 use super::fixture::{Fixture, Participant, new_entry, poll_once};
 use super::harness::Harness;
-use crate::candidates::held;
+use crate::candidates::{held, held_of};
 
 /// The first to come leads first; without a line, the first to come while the office is vacant.
 pub async fn the_line_is_first_in_first_out<H: Harness>(harness: &H) {
@@ -139,7 +139,7 @@ pub async fn standing_says_gone_for_an_entry_of_another_session<H: Harness>(harn
     thief.withdraw(&held).await;
     assert!(owner.leads(&held).await, "nobody withdraws for another");
     let was = owner.standing(&held).await.published;
-    assert_eq!(thief.session.publish(&held, was, &Bytes::from_static(b"mine"), None).await.unwrap(), None);
+    assert_eq!(thief.session.publish(&held, was, &Publication::new("mine")).await.unwrap(), None);
     assert_eq!(fixture.seen(&held).await.value, "10.0.0.7:80");
 }
 
@@ -179,6 +179,49 @@ pub async fn publishing_changes_the_value_and_the_readiness<H: Harness>(harness:
     assert!(participant.leads(&held).await);
 }
 
+/// Everybody sees what a candidate says of itself, from when it says so until it says otherwise: in
+/// the line, and the one behind it in its own standing.
+pub async fn what_is_said_of_merit_is_read_back_in_the_line_and_by_the_next<H: Harness>(harness: &H) {
+    let fixture = Fixture::new(harness).await;
+    let (unwell, next) = (fixture.participant().await, fixture.participant().await);
+    let entry = new_entry().merit(Merit::new(true, 3));
+    let held = held(&unwell.enlist_as(&fixture.election, &entry).await.unwrap());
+    assert!(unwell.leads(&held).await, "it leads all the same");
+    let behind = new_entry();
+    let ahead = async || {
+        let enlisted = next.enlist_as(&fixture.election, &behind).await.unwrap();
+        let standing = match held_of(&enlisted) {
+            Some(own) => next.session.standing(&own, Some(&held.entry)).await.unwrap(),
+            None => enlisted,
+        };
+        match standing.place {
+            Place::Behind { ahead, .. } => ahead,
+            other => panic!("{other:?}"),
+        }
+    };
+    for seen in [fixture.seen(&held).await, ahead().await] {
+        assert_eq!(seen.merit, Merit::new(true, 3), "it came so");
+    }
+    for (unwell_now, priority, ready) in [
+        (false, 0, None),
+        (true, 0, Some(Nonce(7))),
+        (false, i32::MIN, Some(Nonce(u64::MAX))),
+        (true, i32::MAX, None),
+        (false, 1, None),
+    ] {
+        let merit = Merit::new(unwell_now, priority);
+        let said = Publication::new("10.0.0.7:80").ready(ready).merit(merit);
+        let was = unwell.standing(&held).await.published;
+        assert!(unwell.session.publish(&held, was, &said).await.unwrap().is_some());
+        for seen in [fixture.seen(&held).await, ahead().await] {
+            assert_eq!((seen.merit, seen.ready, &*seen.value), (merit, ready, b"10.0.0.7:80".as_slice()));
+        }
+    }
+    unwell.withdraw(&held).await;
+    let again = unwell.stand(&fixture.election).await;
+    assert!(fixture.seen(&again).await.merit.is_blank(), "that was another entry");
+}
+
 /// What is no longer ours is not written to.
 pub async fn publishing_is_refused_for_an_entry_that_is_gone<H: Harness>(harness: &H) {
     let fixture = Fixture::new(harness).await;
@@ -186,11 +229,11 @@ pub async fn publishing_is_refused_for_an_entry_that_is_gone<H: Harness>(harness
     let held = participant.stand(&fixture.election).await;
     let was = participant.standing(&held).await.published;
     participant.withdraw(&held).await;
-    let value = Bytes::from_static(b"late");
-    assert_eq!(participant.session.publish(&held, was, &value, None).await.unwrap(), None);
+    let late = Publication::new("late");
+    assert_eq!(participant.session.publish(&held, was, &late).await.unwrap(), None);
     assert_eq!(fixture.tokens().await, []);
     let again = participant.stand(&fixture.election).await;
-    assert_eq!(participant.session.publish(&held, was, &value, None).await.unwrap(), None);
+    assert_eq!(participant.session.publish(&held, was, &late).await.unwrap(), None);
     assert_eq!(fixture.seen(&again).await.value, "10.0.0.7:80");
 }
 
@@ -201,7 +244,7 @@ pub async fn a_late_publication_puts_nothing_old_back<H: Harness>(harness: &H) {
     let held = participant.stand(&fixture.election).await;
     let first = participant.standing(&held).await.published;
     let publish = async |was, value: &'static str, ready| {
-        participant.session.publish(&held, was, &Bytes::from_static(value.as_bytes()), ready).await.unwrap()
+        participant.session.publish(&held, was, &Publication::new(value).ready(ready)).await.unwrap()
     };
     let second = publish(first, "second", None).await.expect("nobody else has published");
     assert_eq!(publish(first, "late", Some(Nonce(1))).await, None);

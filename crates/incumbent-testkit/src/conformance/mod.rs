@@ -67,6 +67,7 @@ macro_rules! conformance {
             several_predecessors_may_go_at_once
             a_standing_that_is_told_whom_it_was_behind_is_the_same
             publishing_changes_the_value_and_the_readiness
+            what_is_said_of_merit_is_read_back_in_the_line_and_by_the_next
             publishing_is_refused_for_an_entry_that_is_gone
             a_late_publication_puts_nothing_old_back
             withdrawing_again_is_done_and_touches_nobody_else

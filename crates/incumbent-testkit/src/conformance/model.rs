@@ -7,11 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use incumbent_store::memory::{SessionKey, Shape, Table};
 use incumbent_store::{
-    Cas, Deposed, ElectionName, Entry, EntryId, Fault, Held, Incarnation, NewEntry, Nonce, Office, Paused, Place,
-    Session, Standing, StoreError, StoreId, Timestamp, Token, Version,
+    Cas, Deposed, ElectionName, Entry, EntryId, Fault, Held, Incarnation, Merit, NewEntry, Nonce, Office, Paused,
+    Place, Publication, Session, Standing, StoreError, StoreId, Timestamp, Token, Version,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -175,7 +174,7 @@ impl<'a> Comparison<'a> {
         let side = &self.sessions[session];
         let name = if incarnation == 0 { "node" } else { "spare" };
         let incarnation = Incarnation::from_bits(side.bits | u128::from(incarnation));
-        let entry = NewEntry::new(incarnation, name, "value");
+        let entry = NewEntry::new(incarnation, name, "value").merit(Merit::new(name == "spare", 0));
         let election = self.elections[election].clone();
         let real = side.real.enlist(&election, &entry).await;
         let model = self.table.enlist(NOW, side.key, &election, &entry);
@@ -217,10 +216,11 @@ impl<'a> Comparison<'a> {
         // On what was there last, or at first.
         let was = if value.is_multiple_of(2) { seen.last() } else { seen.first() };
         let (was, model_was) = was.copied().unwrap_or_default();
-        let (value, ready) = (Bytes::from(vec![value; 3]), ready.map(|nonce| Nonce(nonce.into())));
+        let merit = Merit::new(value > 127, i32::from(value % 5) - 2);
+        let said = Publication::new(vec![value; 3]).ready(ready.map(|nonce| Nonce(nonce.into()))).merit(merit);
         let side = &self.sessions[session];
-        let published = side.real.publish(&real, was, &value, ready).await;
-        let in_table = self.table.publish(NOW, side.key, &model, model_was, &value, ready);
+        let published = side.real.publish(&real, was, &said).await;
+        let in_table = self.table.publish(NOW, side.key, &model, model_was, &said);
         if let (Ok(Some(real)), Ok(Some(model))) = (&published, &in_table) {
             seen.push((*real, *model));
         }
@@ -298,7 +298,8 @@ impl<'a> Comparison<'a> {
 
     fn same_entry(&mut self, real: &Entry, model: &Entry) -> Result<(), String> {
         same("token", self.tokens.get(&real.token), Some(&model.token))?;
-        let what = |entry: &Entry| (entry.is_foreign(), entry.name.clone(), entry.value.clone(), entry.ready);
+        let what =
+            |entry: &Entry| (entry.is_foreign(), entry.name.clone(), entry.value.clone(), entry.ready, entry.merit);
         same("entry", what(real), what(model))?;
         same("observed", real.observed.is_some(), model.observed.is_some())?;
         self.same_stay(real)

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use incumbent_store::{
-    Cas, Deposed, ElectionName, Ended, EntryId, Frozen, Handover, Heir, Incarnation, Nonce, Office, Order, Paused,
-    Refusal, Store, Token, Version,
+    Cas, Deposed, ElectionName, Ended, EntryId, Frozen, Handover, Heir, HeldBack, Incarnation, Nonce, Office, Order,
+    Paused, Recovery, Refusal, Store, Token, Version,
 };
 
 use super::fixture::Fixture;
@@ -22,9 +22,11 @@ fn full(refused: Option<Refusal>) -> Office {
     Office::default()
         .with_version(Version(12345))
         .with_handover(handover.ordered(Order::new("ada@ops1", 1_790_000_000_000, "")))
-        .with_paused(Paused::new(Order::new("b", 2, "Wartung: \"später\" \\ 日本\nsecond line")))
+        .with_paused(Paused::new(Order::new("b", 2, "Wartung: \"später\" \\ 日本\nsecond line")).until_leads("node 2"))
         .with_ended(Ended::new(Nonce(3), Duration::from_secs(3600)).ordered("enough".into()))
         .with_deposed(Deposed::new(token(4)).ordered(Order::new("d", u64::MAX, "it hangs")))
+        .with_held_back(HeldBack::new(token(8)).stamped(7))
+        .with_recovery(Recovery::new("7f3a", "3 reconcile", Order::new("ada@ops1", 9, "")))
         .with_frozen(Frozen::new(Nonce(5), Some(Duration::new(7200, 1)), Order::new("", 6, "")))
 }
 

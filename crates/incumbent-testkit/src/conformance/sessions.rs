@@ -1,7 +1,6 @@
 //! Sessions: what they carry, what keeps them, and what is left when they end.
 
-use bytes::Bytes;
-use incumbent_store::{Cas, Fault, Held, Paused, Place, Standing, StoreError};
+use incumbent_store::{Cas, Fault, Held, Paused, Place, Publication, Standing, StoreError};
 
 use super::fixture::{Fixture, Participant, new_entry};
 use super::harness::Harness;
@@ -165,7 +164,7 @@ pub async fn a_silent_session_is_forgotten_by_whom_the_store_says<H: Harness>(ha
         assert_eq!(silent.renew(&held).await.map_err(fault), Err(Fault::SessionGone));
         assert_eq!(silent.standing(&held[0], None).await.map_err(fault), Err(Fault::SessionGone));
         assert_eq!(silent.enlist(&fixture.election, &new_entry()).await.map_err(fault), Err(Fault::SessionGone));
-        let published = silent.publish(&held[0], was, &Bytes::new(), None).await;
+        let published = silent.publish(&held[0], was, &Publication::new("")).await;
         assert!(matches!(published, Ok(None) | Err(StoreError::SessionGone)), "{published:?}");
         let withdrawn = silent.withdraw(&held[0], None).await;
         assert!(matches!(withdrawn, Ok(Cas::Done) | Err(StoreError::SessionGone)), "{withdrawn:?}");

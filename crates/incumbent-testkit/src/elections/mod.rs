@@ -6,6 +6,7 @@
 //! incumbent_testkit::elections!(etcd_elections, Time::Real, EtcdHarness::start().await);
 //! ```
 
+mod choosing;
 mod fixture;
 mod leaving;
 mod notices;
@@ -14,6 +15,7 @@ mod sharing;
 mod standing;
 mod watching;
 
+pub use choosing::*;
 pub use leaving::*;
 pub use notices::*;
 pub use recording::*;
@@ -65,7 +67,14 @@ macro_rules! elections {
             a_deposed_leader_is_told_so
             deposing_somebody_who_does_not_lead_is_refused
             a_pause_empties_the_line_and_a_resumption_fills_it
+            a_paused_election_goes_on_with_the_one_that_is_to_lead_first
+            while_one_operator_heals_an_election_no_other_lets_candidates_back
             a_pause_names_the_foreign_candidates
+            a_vacant_office_goes_to_the_highest_priority
+            among_equal_priorities_the_line_decides
+            an_unwell_leader_hands_over_to_one_that_is_fit
+            health_moves_an_office_three_times_and_then_an_operator_is_asked
+            an_unwell_leader_of_a_frozen_office_stays
             a_frozen_office_stays_where_it_is
             the_next_in_line_follows_in_a_frozen_office
             a_freeze_is_over_when_its_time_is
@@ -74,6 +83,7 @@ macro_rules! elections {
             terms_on_record_are_opened_before_office_and_closed_before_the_next_one_leads
             the_record_says_by_whose_order_a_term_ended
             a_leader_that_lost_its_entry_closes_its_term_late
+            the_first_in_line_of_a_recorded_election_leads_once_its_term_is_open
             an_election_keeps_no_record_of_terms_unless_it_is_asked_to
         }
     };

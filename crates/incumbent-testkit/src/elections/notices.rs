@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use incumbent::health::Fitness;
+use incumbent::store::Line;
 use incumbent::{LossReason, OperatorError, Refusal, Role, TransferError, TransferRefused};
 
 use super::fixture::{Fixture, WITHIN, lead};
@@ -198,6 +200,64 @@ pub async fn a_pause_empties_the_line_and_a_resumption_fills_it(harness: &impl H
     elected.check().expect("in office");
 }
 
+/// Nobody else stands until it leads; then everyone is back.
+pub async fn a_paused_election_goes_on_with_the_one_that_is_to_lead_first(harness: &impl Harness) {
+    let fixture = Fixture::new(harness).await;
+    if !fixture.has_office_record().await {
+        return;
+    }
+    let (mut candidacies, office) = fixture.line_of(&["a", "b", "c"]).await;
+    let operator = fixture.election().await.operator();
+    let refused = operator.resume_first("b", WITHIN).await;
+    assert!(matches!(refused, Err(OperatorError::NotPaused)), "{refused:?}");
+    let stopping = tokio::spawn(async move {
+        office.stopping().await;
+        drop(office);
+    });
+    operator.pause(WITHIN).await.expect("paused");
+    stopping.await.expect("no panic");
+    operator.resume_first("b", WITHIN).await.expect("b leads");
+    let office = lead(&mut candidacies[1]).await;
+    if fixture.has_line().await {
+        let is_first = |line: &Line| line.entries[0].name.as_deref() == Some("b");
+        fixture.until("everyone in line behind b", |line| line.entries.len() == 3 && is_first(line)).await;
+    }
+    office.check().expect("in office");
+}
+
+/// Two recoveries could each let another candidate lead.
+pub async fn while_one_operator_heals_an_election_no_other_lets_candidates_back(harness: &impl Harness) {
+    let fixture = Fixture::new(harness).await;
+    if !fixture.has_office_record().await {
+        return;
+    }
+    let election = fixture.election().await;
+    let (ada, bob) = (election.operator().by("ada@ops1"), election.operator().by("bob@ops2"));
+    ada.pause(WITHIN).await.expect("paused");
+    ada.recover("7f3a", "1 stop", None, WITHIN).await.expect("a recovery");
+    ada.recover("7f3a", "3 reconcile", None, WITHIN).await.expect("its next step");
+    let recovery = election.status().await.expect("a status").into_inner().recovery.expect("a recovery");
+    assert_eq!((&*recovery.id, &*recovery.step, &*recovery.order.by), ("7f3a", "3 reconcile", "ada@ops1"));
+    for refused in [
+        bob.recover("1234", "1 stop", None, WITHIN).await,
+        bob.recover("1234", "1 stop", Some("9999"), WITHIN).await,
+        bob.recovered("1234", WITHIN).await,
+        bob.resume(WITHIN).await,
+        bob.clone().recovering("1234").resume_first("a", WITHIN).await,
+        bob.end(WITHIN).await,
+    ] {
+        let Err(OperatorError::Recovering(other)) = &refused else { panic!("{refused:?}") };
+        assert_eq!(**other, recovery);
+    }
+    assert!(fixture.line().await.office.paused.is_some(), "nothing is changed");
+    bob.recover("1234", "1 stop", Some("7f3a"), WITHIN).await.expect("taken over");
+    let refused = ada.clone().recovering("7f3a").resume(WITHIN).await;
+    assert!(matches!(refused, Err(OperatorError::Recovering(_))), "{refused:?}");
+    bob.clone().recovering("1234").resume(WITHIN).await.expect("its own operator");
+    bob.recovered("1234", WITHIN).await.expect("over");
+    assert!(fixture.line().await.office.is_blank());
+}
+
 /// Neither because it is unfit nor because it is asked to does a leader leave a frozen office.
 pub async fn a_frozen_office_stays_where_it_is(harness: &impl Harness) {
     let fixture = Fixture::new(harness).await;
@@ -234,6 +294,93 @@ pub async fn a_frozen_office_stays_where_it_is(harness: &impl Harness) {
     lead(&mut candidacies[1]).await.check().expect("in office");
     let again = operator.unfreeze(WITHIN).await;
     assert!(matches!(again, Err(OperatorError::NotFrozen)), "{again:?}");
+}
+
+/// Unwell: somebody else would be better. The leader hands over to one who is fit, and those
+/// between step aside; with nobody fit it stays.
+pub async fn an_unwell_leader_hands_over_to_one_that_is_fit(harness: &impl Harness) {
+    let fixture = Fixture::new(harness).await;
+    let (mut candidacies, office) = fixture.line_of(&["a", "b", "c"]).await;
+    let unwell = |line: &Line| -> Vec<bool> { line.entries.iter().map(|entry| entry.merit.unwell).collect() };
+    candidacies[0].set_fitness(Fitness::Unwell);
+    if !fixture.has_line().await {
+        // Nobody waits in line to hand over to.
+        fixture.until("the word of the leader", |line| unwell(line) == [true]).await;
+        return office.check().expect("in office");
+    }
+    assert_eq!(office.stopping().await.reason(), LossReason::Unwell);
+    office.resign().await.expect("certain");
+    // The first that is fit is asked first; one that does not answer in time gives way to the next.
+    let so = |line: &Line| matches!(unwell(line)[..], [false, false, true] | [false, true, false]);
+    fixture.until("a fit leader, and everyone behind it", so).await;
+    let (heir, other) = if fixture.names().await[0] == "b" { (1, 2) } else { (2, 1) };
+    let office = lead(&mut candidacies[heir]).await;
+    // Not one that is unwell, nor one that was and stands before it.
+    candidacies[other].set_fitness(Fitness::Unwell);
+    fixture.until("nobody fit behind the leader", |line| unwell(line) == [false, true, true]).await;
+    candidacies[heir].set_fitness(Fitness::Unwell);
+    fixture.until("nobody fit at all", |line| unwell(line) == [true, true, true]).await;
+    office.proclaim("unwell, and in office").await.expect("proclaimed");
+    office.check().expect("in office");
+    candidacies[0].set_fitness(Fitness::Fit);
+    assert_eq!(office.stopping().await.reason(), LossReason::Unwell);
+    office.resign().await.expect("certain");
+    lead(&mut candidacies[0]).await.check().expect("in office");
+    fixture.until("everyone in line again", |line| unwell(line) == [false, true, true]).await;
+}
+
+/// What changes hands again and again helps nobody: after three times an operator has to say that
+/// it has looked.
+pub async fn health_moves_an_office_three_times_and_then_an_operator_is_asked(harness: &impl Harness) {
+    let fixture = Fixture::new(harness).await;
+    if !fixture.has_office_record().await || !fixture.has_line().await {
+        return;
+    }
+    let (mut candidacies, mut office) = fixture.line_of(&["a", "b"]).await;
+    let operator = fixture.election().await.operator();
+    let too_early = operator.acknowledge(WITHIN).await;
+    assert!(matches!(too_early, Err(OperatorError::NotHeldBack)), "{too_early:?}");
+    for change in 0..4 {
+        let (leader, heir) = (change % 2, (change + 1) % 2);
+        fixture
+            .until("a fit one behind the leader", |line| line.entries.len() == 2 && !line.entries[1].merit.unwell)
+            .await;
+        candidacies[leader].set_fitness(Fitness::Unwell);
+        if change == 3 {
+            fixture.until("a word of it", |line| line.office.held_back.is_some()).await;
+            office.check().expect("in office");
+            assert!(fixture.line().await.entries[0].merit.unwell);
+            operator.acknowledge(WITHIN).await.expect("held back");
+        }
+        assert_eq!(office.stopping().await.reason(), LossReason::Unwell, "change {change}");
+        office.resign().await.expect("certain");
+        office = lead(&mut candidacies[heir]).await;
+        candidacies[leader].set_fitness(Fitness::Fit);
+    }
+    office.check().expect("in office");
+}
+
+/// A freeze keeps a leader that is unwell where it is.
+pub async fn an_unwell_leader_of_a_frozen_office_stays(harness: &impl Harness) {
+    let fixture = Fixture::new(harness).await;
+    if !fixture.has_office_record().await || !fixture.has_line().await {
+        return;
+    }
+    let (mut candidacies, office) = fixture.line_of(&["a", "b"]).await;
+    let operator = fixture.election().await.operator();
+    operator.freeze(None, WITHIN).await.expect("frozen");
+    // What is refused has been read.
+    let refused = office.transfer_to("b", WITHIN).await;
+    let Err(TransferError::Refused { leadership: office, .. }) = refused else { panic!("{refused:?}") };
+    candidacies[0].set_fitness(Fitness::Unwell);
+    fixture.until("its word", |line| line.entries[0].merit.unwell).await;
+    office.proclaim("unwell, and in office").await.expect("proclaimed");
+    assert!(fixture.line().await.office.handover.is_none_or(|handover| !handover.for_health));
+    office.check().expect("in office");
+    operator.unfreeze(WITHIN).await.expect("unfrozen");
+    assert_eq!(office.stopping().await.reason(), LossReason::Unwell);
+    office.resign().await.expect("certain");
+    lead(&mut candidacies[1]).await.check().expect("in office");
 }
 
 /// A freeze keeps nobody in office who is gone, and nobody out of it who is next.

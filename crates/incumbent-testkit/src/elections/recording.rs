@@ -1,10 +1,16 @@
 //! Terms on record: opened before anybody is in office, closed before the entry goes.
 
-use incumbent::{Candidacy, Leadership, LossReason, StandError, TermEnd, TermRecord};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use incumbent::fence::{BoxFuture, Fence, FenceError, FencingToken};
+use incumbent::store::ElectionName;
+use incumbent::{Candidacy, Leadership, LossReason, Observation, Pending, StandError, TermEnd, TermRecord};
 use incumbent_store::Version;
 
 use super::fixture::{Fixture, WITHIN, lead};
 use crate::conformance::Harness;
+use crate::patience::until;
 
 impl<H: Harness> Fixture<'_, H> {
     async fn terms(&self) -> Vec<TermRecord> {
@@ -77,6 +83,42 @@ pub async fn a_leader_that_lost_its_entry_closes_its_term_late(harness: &impl Ha
     fixture.until("the late close", |line| line.office.terms.iter().any(|term| term.end.word() == "closed")).await;
     assert_eq!(names(&fixture.terms().await), [("a", "closed"), ("b", "open")]);
     next.check().expect("in office");
+}
+
+/// Where terms are on record, the first in line leads once its own is open, and not before.
+pub async fn the_first_in_line_of_a_recorded_election_leads_once_its_term_is_open(harness: &impl Harness) {
+    /// Nobody can raise it while it is shut.
+    #[derive(Debug)]
+    struct Gate(AtomicBool);
+    impl Fence for Gate {
+        fn raise<'a>(&'a self, _: &'a ElectionName, _: FencingToken) -> BoxFuture<'a, Result<(), FenceError>> {
+            let shut = || FenceError::Unavailable { what: "shut".to_owned(), source: None };
+            Box::pin(async move { if self.0.load(Ordering::Relaxed) { Err(shut()) } else { Ok(()) } })
+        }
+    }
+    let fixture = Fixture::new(harness).await;
+    let Some((first, office)) = fixture.recorded_leader().await else { return };
+    let election = fixture.election().await;
+    let status = election.status().await.expect("an answer").into_inner();
+    assert_eq!((status.vacant, status.pending), (false, None));
+    office.leave().await.expect("certain");
+    drop(first);
+    let gate = Arc::new(Gate(AtomicBool::new(true)));
+    // Its place is told to its user with the office.
+    let second = tokio::spawn(fixture.election().await.candidate("b").fence(gate.clone()).stand());
+    // It makes room for others now and then, and comes back.
+    until("it is first", async || {
+        let status = election.status().await.expect("an answer").into_inner();
+        assert!(status.vacant && status.leader().is_none(), "{status:?}");
+        status.pending == Some(Pending::Taking)
+    })
+    .await;
+    assert_eq!(election.observe().next().await, Some(Observation::Vacant));
+    gate.0.store(false, Ordering::Relaxed);
+    let mut second = second.await.expect("no panic").expect("a place");
+    let _office = lead(&mut second).await;
+    let leader = election.leader().await.expect("an answer").into_inner().expect("a leader");
+    assert_eq!(leader.name.as_deref(), Some("b"));
 }
 
 /// An election for which nobody asked for a record has none; where none can be kept, a candidate

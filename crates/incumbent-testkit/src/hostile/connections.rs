@@ -11,7 +11,7 @@ use crate::candidates::{entry, held};
 use crate::patience::{until, within};
 use crate::proxy::Way;
 
-/// [`Claim::HungEndpoint`](super::Claim::HungEndpoint): two ways to the same server, of which one
+/// [`Case::HungEndpoint`](super::Case::HungEndpoint): two ways to the same server, of which one
 /// hangs, and then the other. The one in use is among them.
 pub async fn an_endpoint_hangs<H: Host>(fixture: Fixture<H>) -> Outcome {
     let (first, second) = (fixture.link().await?, fixture.link().await?);
@@ -26,17 +26,17 @@ pub async fn an_endpoint_hangs<H: Host>(fixture: Fixture<H>) -> Outcome {
     Ok(())
 }
 
-/// [`Claim::CutOff`](super::Claim::CutOff).
+/// [`Case::CutOff`](super::Case::CutOff).
 pub async fn a_leader_is_cut_off<H: Host>(fixture: Fixture<H>) -> Outcome {
     is_replaced(fixture, Way::Stall).await
 }
 
-/// [`Claim::AnswersLost`](super::Claim::AnswersLost).
+/// [`Case::AnswersLost`](super::Case::AnswersLost).
 pub async fn answers_are_lost<H: Host>(fixture: Fixture<H>) -> Outcome {
     is_replaced(fixture, Way::HoldAnswers).await
 }
 
-/// [`Claim::QuestionsLost`](super::Claim::QuestionsLost).
+/// [`Case::QuestionsLost`](super::Case::QuestionsLost).
 pub async fn questions_are_lost<H: Host>(fixture: Fixture<H>) -> Outcome {
     is_replaced(fixture, Way::HoldQuestions).await
 }
@@ -58,7 +58,7 @@ async fn is_replaced<H: Host>(fixture: Fixture<H>, way: Way) -> Outcome {
     Ok(())
 }
 
-/// [`Claim::CutAfterTheRequest`](super::Claim::CutAfterTheRequest).
+/// [`Case::CutAfterTheRequest`](super::Case::CutAfterTheRequest).
 pub async fn a_connection_is_cut_after_the_request_went_through<H: Host>(fixture: Fixture<H>) -> Outcome {
     fixture.needs_line().await?;
     let (link, onlooker) = (fixture.link().await?, fixture.onlooker());
@@ -103,7 +103,7 @@ pub async fn a_connection_is_cut_after_the_request_went_through<H: Host>(fixture
     Ok(())
 }
 
-/// [`Claim::LateAnswers`](super::Claim::LateAnswers).
+/// [`Case::LateAnswers`](super::Case::LateAnswers).
 pub async fn answers_come_late<H: Host>(fixture: Fixture<H>) -> Outcome {
     let mut pair = fixture.pair().await?;
     let token = pair.office.token().clone();
@@ -122,7 +122,7 @@ pub async fn answers_come_late<H: Host>(fixture: Fixture<H>) -> Outcome {
     Ok(())
 }
 
-/// [`Claim::AnotherCluster`](super::Claim::AnotherCluster).
+/// [`Case::AnotherCluster`](super::Case::AnotherCluster).
 pub async fn another_cluster_is_behind_the_same_address<H: Host>(fixture: Fixture<H>) -> Outcome {
     let mut pair = fixture.pair().await?;
     let other = H::start().await;
@@ -142,7 +142,7 @@ pub async fn another_cluster_is_behind_the_same_address<H: Host>(fixture: Fixtur
     }
 }
 
-/// [`Claim::SlowServer`](super::Claim::SlowServer).
+/// [`Case::SlowServer`](super::Case::SlowServer).
 pub async fn a_server_is_slow<H: Host>(fixture: Fixture<H>) -> Outcome {
     let slow = Way::Delay(H::TTL / 40);
     let (link, links) = (fixture.link().await?, fixture.link().await?);
@@ -158,7 +158,7 @@ pub async fn a_server_is_slow<H: Host>(fixture: Fixture<H>) -> Outcome {
     Ok(())
 }
 
-/// [`Claim::CancelledReads`](super::Claim::CancelledReads). Readers share a client's store, be it
+/// [`Case::CancelledReads`](super::Case::CancelledReads). Readers share a client's store, be it
 /// far away or in this process.
 pub async fn a_user_cancels_reads<H: Host>(fixture: Fixture<H>) -> Outcome {
     /// So many are given up.

@@ -21,7 +21,7 @@ const OTHERS: usize = 5;
 
 /// Candidates stand in a line of ten thousand as in any other: it is read whole, one who leaves
 /// wakes the one behind and nobody else, and the office is observed and handed on.
-/// [`Claim::TenThousand`](super::Claim::TenThousand).
+/// [`Case::TenThousand`](super::Case::TenThousand).
 pub async fn ten_thousand_stand_in_one_line<H: Host>(fixture: Fixture<H>) -> Outcome {
     fixture.needs_line().await?;
     let addresses = fixture.host.addresses();

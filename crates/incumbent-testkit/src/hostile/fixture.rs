@@ -19,7 +19,7 @@ const EMPTY_FOR_TTLS: u32 = 4;
 /// Nobody takes longer to get into line, unless it never does.
 const IN_LINE_WITHIN_TTLS: u32 = 10;
 
-/// What one claim of the suite is tried on: the servers, an election that nobody has used, and what
+/// What one case of the suite is tried on: the servers, an election that nobody has used, and what
 /// the store gets wrong on purpose.
 #[derive(Debug)]
 pub struct Fixture<H> {

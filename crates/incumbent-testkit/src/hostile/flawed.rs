@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use incumbent_store::{
-    Cas, Cursor, ElectionName, Entry, EntryId, Fut, Held, Line, Liveness, NewEntry, Nonce, Office, Promises, Renewal,
-    Seen, Session, Shortened, Standing, Store, StoreError, StoreId, Version, Wake, Watched,
+    Cas, Cursor, ElectionName, Entry, EntryId, Fut, Held, Line, Liveness, NewEntry, Office, Promises, Publication,
+    Renewal, Seen, Session, Shortened, Standing, Store, StoreError, StoreId, Version, Wake, Watched,
 };
 
 /// One way in which a store can be wrong.
@@ -182,14 +181,8 @@ impl Session for FlawedSession {
         self.inner.watch(watched, from)
     }
 
-    fn publish<'a>(
-        &'a self,
-        held: &'a Held,
-        was: Version,
-        value: &'a Bytes,
-        ready: Option<Nonce>,
-    ) -> Fut<'a, Option<Version>> {
-        self.store.call(self.inner.publish(held, was, value, ready))
+    fn publish<'a>(&'a self, held: &'a Held, was: Version, said: &'a Publication) -> Fut<'a, Option<Version>> {
+        self.store.call(self.inner.publish(held, was, said))
     }
 
     fn withdraw<'a>(&'a self, held: &'a Held, heir: Option<&'a EntryId>) -> Fut<'a, Cas> {

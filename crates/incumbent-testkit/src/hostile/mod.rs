@@ -5,7 +5,7 @@
 //! incumbent_testkit::hostile!(hostile, Etcd);
 //! ```
 //!
-//! It becomes one test for each [`Claim`]; those that take long only with the crate's feature
+//! It becomes one test for each [`Case`]; those that take long only with the crate's feature
 //! `faults`. That no two lead at once is asserted everywhere, and no exception lifts it. What a
 //! store cannot meet beyond that it declares in [`Host::EXCEPTIONS`], and an exception that the
 //! store meets after all fails its test.
@@ -33,7 +33,7 @@ pub use servers::*;
 
 /// The servers of a store, for one test, which may do to them what it likes.
 ///
-/// What a host cannot do to its servers it answers with `false`, and the store declares the claim.
+/// What a host cannot do to its servers it answers with `false`, and the store declares the case.
 pub trait Host: Sized + Send + Sync + 'static {
     /// All that the store cannot meet.
     const EXCEPTIONS: &'static [Exception];
@@ -76,7 +76,7 @@ pub trait Host: Sized + Send + Sync + 'static {
 
 /// What every store should meet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Claim {
+pub enum Case {
     /// A leader leads on while one of its addresses hangs.
     HungEndpoint,
     /// A leader whose only connection hangs is replaced.
@@ -106,11 +106,11 @@ pub enum Claim {
     CancelledReads,
 }
 
-/// A claim that a store cannot meet, and why.
+/// A case that a store cannot meet, and why.
 #[derive(Clone, Copy, Debug)]
 pub struct Exception {
-    /// The claim.
-    pub claim: Claim,
+    /// The case.
+    pub case: Case,
     /// Whether it is met now and then, so that meeting it once says nothing.
     pub at_times: bool,
     /// What keeps the store from meeting it.
@@ -119,32 +119,32 @@ pub struct Exception {
 
 impl Exception {
     /// One that is never met.
-    pub const fn new(claim: Claim, why: &'static str) -> Exception {
-        Exception { claim, at_times: false, why }
+    pub const fn new(case: Case, why: &'static str) -> Exception {
+        Exception { case, at_times: false, why }
     }
 
     /// One that is met now and then.
-    pub const fn at_times(claim: Claim, why: &'static str) -> Exception {
-        Exception { claim, at_times: true, why }
+    pub const fn at_times(case: Case, why: &'static str) -> Exception {
+        Exception { case, at_times: true, why }
     }
 
-    /// The same reason for several claims.
-    pub const fn each<const COUNT: usize>(claims: [Claim; COUNT], why: &'static str) -> [Exception; COUNT] {
-        let mut each = [Exception::new(claims[0], why); COUNT];
+    /// The same reason for several cases.
+    pub const fn each<const COUNT: usize>(cases: [Case; COUNT], why: &'static str) -> [Exception; COUNT] {
+        let mut each = [Exception::new(cases[0], why); COUNT];
         let mut number = 1;
         while number < COUNT {
-            each[number].claim = claims[number];
+            each[number].case = cases[number];
             number += 1;
         }
         each
     }
 }
 
-/// Why a claim was not met.
+/// Why a case was not met.
 #[derive(Debug)]
 pub struct Unmet(String);
 
-/// Whether a claim was met. What no store may do is a panic instead.
+/// Whether a case was met. What no store may do is a panic instead.
 pub type Outcome = Result<(), Unmet>;
 
 /// Whether what should be so is so.
@@ -163,20 +163,20 @@ fn outcome_of<H: Host, F: Future<Output = Outcome>>(flaw: Option<Flaw>, test: im
     })
 }
 
-/// Runs one test, and holds the store to its claim or to its exception.
-pub fn run<H: Host, F: Future<Output = Outcome>>(claim: Claim, test: impl Fn(Fixture<H>) -> F) {
-    settle(H::EXCEPTIONS, claim, outcome_of::<H, F>(None, test));
+/// Runs one test, and holds the store to its case or to its exception.
+pub fn run<H: Host, F: Future<Output = Outcome>>(case: Case, test: impl Fn(Fixture<H>) -> F) {
+    settle(H::EXCEPTIONS, case, outcome_of::<H, F>(None, test));
 }
 
-fn settle(exceptions: &[Exception], claim: Claim, outcome: Outcome) {
-    let declared = exceptions.iter().find(|exception| exception.claim == claim);
+fn settle(exceptions: &[Exception], case: Case, outcome: Outcome) {
+    let declared = exceptions.iter().find(|exception| exception.case == case);
     match (declared, outcome) {
         (None, Ok(())) => {}
-        (None, Err(Unmet(what))) => panic!("{claim:?}: {what}"),
-        (Some(exception), Err(Unmet(what))) => println!("{claim:?}: {what}, as declared: {}", exception.why),
-        (Some(Exception { at_times: true, .. }), Ok(())) => println!("{claim:?} is met, this time"),
+        (None, Err(Unmet(what))) => panic!("{case:?}: {what}"),
+        (Some(exception), Err(Unmet(what))) => println!("{case:?}: {what}, as declared: {}", exception.why),
+        (Some(Exception { at_times: true, .. }), Ok(())) => println!("{case:?} is met, this time"),
         (Some(exception), Ok(())) => {
-            panic!("{claim:?} is met: take the exception out, which says {:?}", exception.why)
+            panic!("{case:?} is met: take the exception out, which says {:?}", exception.why)
         }
     }
 }
@@ -190,13 +190,13 @@ pub fn must_catch<H: Host, F: Future<Output = Outcome>>(flaw: Flaw, test: impl F
     }
 }
 
-/// One test per claim: `hostile!(module_name, Host)`.
+/// One test per case: `hostile!(module_name, Host)`.
 #[macro_export]
 macro_rules! hostile {
     ($module:ident, $host:ty) => {
         mod $module {
             use super::*;
-            $crate::hostile_each! { run, Claim, $host;
+            $crate::hostile_each! { run, Case, $host;
                 CutAfterTheRequest a_connection_is_cut_after_the_request_went_through
                 AnotherCluster another_cluster_is_behind_the_same_address
                 CancelledReads a_user_cancels_reads
@@ -204,7 +204,7 @@ macro_rules! hostile {
             #[cfg(feature = "faults")]
             mod with_faults {
                 use super::*;
-                $crate::hostile_each! { run, Claim, $host;
+                $crate::hostile_each! { run, Case, $host;
                     HungEndpoint an_endpoint_hangs
                     CutOff a_leader_is_cut_off
                     AnswersLost answers_are_lost
@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     const DECLARED: &[Exception] =
-        &[Exception::new(Claim::CutOff, "a reason"), Exception::at_times(Claim::HungEndpoint, "another")];
+        &[Exception::new(Case::CutOff, "a reason"), Exception::at_times(Case::HungEndpoint, "another")];
 
     fn unmet() -> Outcome {
         Err(Unmet("it was not".to_owned()))
@@ -274,21 +274,21 @@ mod tests {
 
     #[test]
     fn a_claim_is_met_or_declared() {
-        settle(DECLARED, Claim::SlowServer, Ok(()));
-        settle(DECLARED, Claim::CutOff, unmet());
-        settle(DECLARED, Claim::HungEndpoint, unmet());
-        settle(DECLARED, Claim::HungEndpoint, Ok(()));
+        settle(DECLARED, Case::SlowServer, Ok(()));
+        settle(DECLARED, Case::CutOff, unmet());
+        settle(DECLARED, Case::HungEndpoint, unmet());
+        settle(DECLARED, Case::HungEndpoint, Ok(()));
     }
 
     #[test]
     #[should_panic(expected = "it was not")]
     fn a_claim_that_is_neither_fails() {
-        settle(DECLARED, Claim::SlowServer, unmet());
+        settle(DECLARED, Case::SlowServer, unmet());
     }
 
     #[test]
     #[should_panic(expected = "take the exception out, which says \"a reason\"")]
     fn an_exception_that_is_met_fails() {
-        settle(DECLARED, Claim::CutOff, Ok(()));
+        settle(DECLARED, Case::CutOff, Ok(()));
     }
 }

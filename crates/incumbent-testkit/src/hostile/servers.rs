@@ -9,7 +9,7 @@ use crate::proxy::Way;
 
 const HOUR: i64 = 3600;
 
-/// [`Claim::OtherLimits`](super::Claim::OtherLimits). A leader that does not notice that less is
+/// [`Case::OtherLimits`](super::Case::OtherLimits). A leader that does not notice that less is
 /// granted believes in itself for too long once it is cut off.
 pub async fn a_server_comes_back_with_other_limits<H: Host>(mut fixture: Fixture<H>) -> Outcome {
     let mut pair = fixture.pair().await?;
@@ -28,7 +28,7 @@ pub async fn a_server_comes_back_with_other_limits<H: Host>(mut fixture: Fixture
     Ok(())
 }
 
-/// [`Claim::OutOfSpace`](super::Claim::OutOfSpace).
+/// [`Case::OutOfSpace`](super::Case::OutOfSpace).
 pub async fn a_server_is_out_of_space<H: Host>(mut fixture: Fixture<H>) -> Outcome {
     let mut pair = fixture.pair().await?;
     ensure(fixture.host.fill().await, || "the servers' space cannot be taken away".to_owned())?;
@@ -42,7 +42,7 @@ pub async fn a_server_is_out_of_space<H: Host>(mut fixture: Fixture<H>) -> Outco
     Ok(())
 }
 
-/// [`Claim::WallClock`](super::Claim::WallClock): forward, and then back.
+/// [`Case::WallClock`](super::Case::WallClock): forward, and then back.
 pub async fn a_wall_clock_steps<H: Host>(mut fixture: Fixture<H>) -> Outcome {
     let mut pair = fixture.pair().await?;
     for seconds_off in [HOUR, -HOUR] {

@@ -260,9 +260,12 @@ async fn an_entry_that_nobodys_death_removes_is_named_and_can_be_deposed() {
         Err(StoreError::Corrupt { what }) => assert!(what.contains(&node), "{what}"),
         other => panic!("{other:?}"),
     }
+    let line = store.line(&name, 9).await.unwrap().entries;
+    assert!(line[0].stays && line[1..].iter().all(|ours| !ours.stays), "{line:?}");
     election(&store, &name).await.operator().depose(None, Duration::MAX).await.unwrap();
     let standing = session.enlist(&name, &entry(2)).await.unwrap();
     assert!(matches!(standing.place, Place::Leading(_)), "{standing:?}");
+    assert!(!store.line(&name, 9).await.unwrap().entries[0].stays);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use incumbent_store::{ElectionName, Store};
-use incumbent_testkit::hostile::{Claim, Exception, Host};
+use incumbent_testkit::hostile::{Case, Exception, Host};
 use incumbent_testkit::servers::{WallClock, ZooKeeperEnsemble};
 use incumbent_zookeeper::zookeeper_client::{Acls, Client, CreateMode};
 use incumbent_zookeeper::{ZooKeeperOptions, ZooKeeperStore};
@@ -26,12 +26,12 @@ const AT_ONCE: usize = 500;
 impl Host for ZooKeeper {
     const EXCEPTIONS: &'static [Exception] = &[
         Exception::at_times(
-            Claim::HungEndpoint,
+            Case::HungEndpoint,
             "a client takes two fifths of the session's timeout to find that its server is silent, and as long \
                   again to be heard by another; a renewal proves the one before it, so the deadline comes first",
         ),
         Exception::new(
-            Claim::OutOfSpace,
+            Case::OutOfSpace,
             "its servers end when they cannot write their log, and leave a cluster without them",
         ),
     ];

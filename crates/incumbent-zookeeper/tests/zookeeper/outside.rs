@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use incumbent_store::{Cas, ElectionName, NewEntry, Place, Proof, Session, Store, StoreError, Version, Watched};
+use incumbent_store::{
+    Cas, ElectionName, NewEntry, Place, Proof, Publication, Session, Store, StoreError, Version, Watched,
+};
 use incumbent_testkit::candidates::publish;
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_zookeeper::zookeeper_client::{Acls, Client, CreateMode};
@@ -242,7 +243,7 @@ async fn a_stopped_server_is_unavailable_and_a_resumed_one_goes_on() {
     let held = held(&session.enlist(&name, &entry(1)).await.unwrap());
     server.nodes()[0].pause();
     let silent =
-        tokio::time::timeout(Duration::from_millis(300), session.publish(&held, Version::NONE, &Bytes::new(), None))
+        tokio::time::timeout(Duration::from_millis(300), session.publish(&held, Version::NONE, &Publication::new("")))
             .await;
     assert!(silent.is_err(), "nobody can have answered: {silent:?}");
     server.nodes()[0].resume();

@@ -17,7 +17,7 @@ use crate::fence::{Fence, FenceError, FencingToken};
 use crate::hooks::Hooks;
 
 pub(super) struct Fences {
-    election: ElectionName,
+    pub(super) election: ElectionName,
     fences: Arc<[Arc<dyn Fence>]>,
     /// The token that a fence has called stale.
     called_stale: Option<Token>,
@@ -32,6 +32,30 @@ impl Drop for Abort {
     fn drop(&mut self) {
         self.0.abort();
     }
+}
+
+/// Runs the user's code in a task of its own. The handle gives it up, and so does dropping the
+/// future, which answers when nothing is left of it. `None`: it was given up or has panicked, or
+/// the runtime is going.
+pub(super) fn in_task<T: Send + 'static, W: Future<Output = T> + Send + 'static>(
+    hooks: &Hooks,
+    work: W,
+) -> (AbortHandle, impl Future<Output = Option<T>> + Send + use<T, W>) {
+    let (done, ended) = oneshot::channel();
+    let (handle, registration) = AbortHandle::new_pair();
+    hooks.spawn(async move {
+        if let Ok(result) = Abortable::new(work, registration).await {
+            // Nobody waits for it any more, if this fails.
+            let _ = done.send(result);
+        }
+    });
+    let abort = Abort(handle.clone());
+    let ended = async move {
+        let result = ended.await;
+        drop(abort);
+        result.ok()
+    };
+    (handle, ended)
 }
 
 impl Fences {
@@ -52,29 +76,15 @@ impl Fences {
         token: FencingToken,
     ) -> (AbortHandle, impl Future<Output = Result<(), FenceError>> + Send + use<>) {
         let (election, fences) = (self.election.clone(), self.fences.clone());
-        let (done, raised) = oneshot::channel();
-        let (handle, registration) = AbortHandle::new_pair();
-        let raise = async move {
+        let (handle, raised) = in_task(hooks, async move {
             for fence in fences.iter() {
                 fence.raise(&election, token.clone()).await?;
             }
             Ok(())
-        };
-        hooks.spawn(async move {
-            let result = Abortable::new(raise, registration).await;
-            if let Ok(result) = result {
-                // Nobody waits for it any more, if this fails.
-                let _ = done.send(result);
-            }
         });
-        let abort = Abort(handle.clone());
         let raised = async move {
-            let result = raised.await;
-            drop(abort);
-            // It ended without an answer: it was given up or has panicked, or the runtime is going.
-            result.unwrap_or_else(|_| {
-                Err(FenceError::Unavailable { what: "the fence has ended without an answer".to_owned(), source: None })
-            })
+            let what = || "the fence has ended without an answer".to_owned();
+            raised.await.unwrap_or_else(|| Err(FenceError::Unavailable { what: what(), source: None }))
         };
         (handle, raised)
     }

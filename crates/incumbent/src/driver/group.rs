@@ -15,7 +15,7 @@ use std::time::Duration;
 use futures_util::future::AbortHandle;
 use futures_util::stream::{FuturesUnordered, Stream};
 use incumbent_core::peers::{Abstention, MemberId};
-use incumbent_core::{CandidacyId, Candidate, Claim, Command, Event, Fault, StoreId, Timestamp, Token};
+use incumbent_core::{CandidacyId, Candidate, Command, Event, Fault, StoreId, Timestamp, Title, Token};
 use incumbent_peers::{Node, NodeEvent, TermRules};
 use incumbent_store::{Clock, StoreError};
 
@@ -291,7 +291,8 @@ impl GroupSide {
 
 impl Side for GroupSide {
     fn stand(&mut self, stand: Stand) -> Result<(), CandidacyError> {
-        let Stand { id, candidate, fences, shared } = stand;
+        // Those that would stop others ask for a record, and were refused for that.
+        let Stand { id, candidate, fences, shared, stonith: _, has_stopped: _ } = stand;
         self.check(&candidate)?;
         shared.on_first_contact(None);
         let Candidate { election, name, value, fenced, hold_until_stopped, unfit, .. } = candidate;
@@ -357,8 +358,8 @@ impl Side for GroupSide {
         }
     }
 
-    fn fencing_token(&self, claim: &Claim) -> Option<FencingToken> {
-        Some(FencingToken::new(claim.token()?, self.store_id()))
+    fn fencing_token(&self, title: &Title) -> Option<FencingToken> {
+        Some(FencingToken::new(title.token()?, self.store_id()))
     }
 
     fn name_of(&self, member: MemberId) -> Arc<str> {

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use futures_util::future::AbortHandle;
 use incumbent_core::peers::MemberId;
-use incumbent_core::{CandidacyId, Cas, Claim, Command, Event, Settings, Timestamp};
+use incumbent_core::{CandidacyId, Cas, Command, Event, Settings, Timestamp, Title};
 use incumbent_store::{Alarm, Clock, Session};
 use tokio::sync::{mpsc, oneshot};
 
@@ -74,7 +74,7 @@ pub(crate) trait Side: Send + 'static {
         false
     }
     /// What a resource knows the holder of an office by.
-    fn fencing_token(&self, claim: &Claim) -> Option<FencingToken>;
+    fn fencing_token(&self, title: &Title) -> Option<FencingToken>;
     /// The session that carries terms.
     fn session(&self) -> Option<Weak<dyn Session>> {
         None
@@ -282,8 +282,8 @@ impl<S: Side> Driver<S> {
                 handles.role(Role::Following { ahead, token: term });
             }
             Event::Out(why) => handles.role(Role::Out(why)),
-            Event::Elected { term, claim, deadline } => {
-                let token = self.side.fencing_token(&claim);
+            Event::Elected { term, title, deadline } => {
+                let token = self.side.fencing_token(&title);
                 handles.on_elected(term, token, deadline, self.side.session());
             }
             Event::Deadline(deadline) => {
@@ -316,11 +316,21 @@ impl<S: Side> Driver<S> {
             Event::Ordered(act, order) => {
                 tracing::info!(election = %handles.election, "ordered: {act} {order}");
             }
+            Event::Stays(why) => {
+                tracing::info!(election = %handles.election, "unwell, and in office all the same: {why}");
+            }
             Event::FreezeStays(order) => {
                 tracing::warn!(
                     election = %handles.election,
                     "the freeze {order} is over, but the store refuses to take it out of the record, and it counts \
                      on: let this client write there, or unfreeze the election with one that may"
+                );
+            }
+            Event::LeftOpen(token) => {
+                tracing::warn!(
+                    election = %handles.election,
+                    "the term with token {token} is over, but the store does not take that into its record: \
+                     history shows the term as open"
                 );
             }
             Event::Failed => {

@@ -16,19 +16,20 @@ use futures_util::future::{AbortHandle, Abortable, Aborted};
 use futures_util::stream::{FuturesUnordered, Stream};
 use incumbent_core::peers::MemberId;
 use incumbent_core::{
-    Answer, Attempt, CallId, CandidacyId, Claim, Command, Cursor, Epoch, Event, Fault, Hint, Input, Liveness, Op,
-    Output, Participant, Renewal, Settings, Timestamp, Token, WatchFor, WatchId,
+    Answer, Attempt, CallId, CandidacyId, Command, Cursor, Epoch, Event, Fault, Hint, Input, Liveness, Op, Origin,
+    Output, Participant, Renewal, Settings, Timestamp, Title, Token, WatchFor, WatchId,
 };
 use incumbent_store::{Clock, Session, Store, StoreError, StoreId};
 
-use super::fences::Fences;
+use super::fences::{Fences, in_task};
 use super::{Side, SideEvent, replace};
 use crate::error::CandidacyError;
 use crate::fence::{FenceError, FencingToken};
 use crate::flaw::Flaws;
 use crate::hooks::Hooks;
-use crate::origin::{has_died, now_ms};
+use crate::origin::{HasStopped, has_died, now_ms};
 use crate::port::Stand;
+use crate::stonith::Stonith;
 
 #[cfg(feature = "flaws")]
 mod distorted;
@@ -92,6 +93,10 @@ pub(crate) struct StoreSide {
 /// What is kept for a candidacy.
 struct DrivenCandidacy {
     fences: Fences,
+    stonith: Option<Arc<Stonith>>,
+    has_stopped: Option<HasStopped>,
+    /// What the record says of where its work is done.
+    origin: Arc<Origin>,
     watch: Option<AbortHandle>,
     /// The watch that is to be begun next.
     to_watch: Option<ToWatch>,
@@ -351,6 +356,28 @@ impl StoreSide {
                 }));
                 handle
             }
+            (Op::Shoot(term, attempt), Some(DrivenCandidacy { fences, stonith: Some(stonith), origin, .. }), _) => {
+                let (election, stonith, clock) = (fences.election.clone(), stonith.clone(), self.clock.clone());
+                let (own, unanswered) = (origin.clone(), stonith.after_no_answer(attempt));
+                let shot = async move { stonith.fire(election, *term, attempt, &own, &*clock).await };
+                // The user's code, as a fence is. Given up, it is aborted, and nobody waits for its
+                // end: the claim on record says that it may have been fired, and no other is fired
+                // beside it.
+                let (_, shot) = in_task(&self.hooks, shot);
+                self.begin(Box::pin(async move {
+                    let (result, again, why) = shot.await.unwrap_or(unanswered);
+                    Done::Answer(id, call, Ok(Answer::Shot { result, again, why }))
+                }))
+            }
+            (Op::Examine(term), Some(DrivenCandidacy { has_stopped: Some(has_stopped), .. }), _) => {
+                let has_stopped = *has_stopped;
+                // The user's code again, which may read from a disk that hangs.
+                let looked = tokio::task::spawn_blocking(move || has_died(&term.origin, Some(has_stopped)));
+                self.begin(Box::pin(async move {
+                    let died = looked.await.unwrap_or(false);
+                    Done::Answer(id, call, Ok(Answer::Examined { died }))
+                }))
+            }
             (op, ..) => {
                 let store = self.store.clone();
                 let ask = async move { ask(&*store, session, op).await.map_err(CallError::Store) };
@@ -385,12 +412,19 @@ impl StoreSide {
 
 impl Side for StoreSide {
     fn stand(&mut self, stand: Stand) -> Result<(), CandidacyError> {
-        let Stand { id, candidate, fences, .. } = stand;
+        let Stand { id, mut candidate, fences, stonith, has_stopped, .. } = stand;
         if !self.participant.may_stand(&candidate.election) {
             return Err(CandidacyError::AlreadyInLine);
         }
         let fences = Fences::new(candidate.election.clone(), fences);
-        self.candidacies.insert(id, DrivenCandidacy { fences, watch: None, to_watch: None, error: None });
+        // It hears of its end with a renewal, its work may take the grace, and its closing some
+        // round trips.
+        let usual = self.settings.grace + self.settings.renew_every * 2;
+        candidate.fence_delay = stonith.as_ref().map(|stonith| stonith.delay.unwrap_or(usual));
+        let origin = candidate.origin.clone();
+        let (watch, to_watch, error) = (None, None, None);
+        let driven = DrivenCandidacy { fences, stonith, has_stopped, origin, watch, to_watch, error };
+        self.candidacies.insert(id, driven);
         self.take_in(Input::Stand(id, candidate));
         Ok(())
     }
@@ -444,8 +478,8 @@ impl Side for StoreSide {
         true
     }
 
-    fn fencing_token(&self, claim: &Claim) -> Option<FencingToken> {
-        Some(FencingToken::new(claim.token()?, self.store_id.clone()?))
+    fn fencing_token(&self, title: &Title) -> Option<FencingToken> {
+        Some(FencingToken::new(title.token()?, self.store_id.clone()?))
     }
 
     fn session(&self) -> Option<Weak<dyn Session>> {
@@ -492,19 +526,20 @@ async fn ask(store: &dyn Store, session: Option<Arc<dyn Session>>, op: Op) -> Re
         Op::Enlist(election, entry) => Answer::Standing(Box::new(session()?.enlist(&election, &entry).await?)),
         Op::Standing(held, behind) => Answer::Standing(Box::new(session()?.standing(&held, behind.as_ref()).await?)),
         Op::Withdraw(held, heir) => Answer::Cas(session()?.withdraw(&held, heir.as_ref()).await?),
-        Op::Publish(held, was, value, ready) => Answer::Published(session()?.publish(&held, was, &value, ready).await?),
+        Op::Publish(held, was, said) => Answer::Published(session()?.publish(&held, was, &said).await?),
         Op::Line(election, limit) => Answer::Line(Box::new(store.line(&election, limit).await?)),
         Op::SetOffice(election, was, mut to) => {
             if !to.terms.is_empty() {
                 to.terms = to.terms.stamped(now_ms());
             }
+            to.held_back = to.held_back.map(|held_back| held_back.stamped(now_ms()));
             Answer::Cas(store.set_office(&election, was, &to).await?)
         }
         Op::Evict(election, seen) => Answer::Cas(store.evict(&election, &seen).await?),
-        Op::Examine(term) => Answer::Examined { died: has_died(&term.origin) },
-        // Only a candidacy that we know has fences, and only with a session that told us which
-        // store it is.
-        Op::RaiseFences(_) => return Err(StoreError::SessionGone),
+        Op::Examine(term) => Answer::Examined { died: has_died(&term.origin, None) },
+        // Only a candidacy that we know has fences or can stop others, and only with a session that
+        // told us which store it is.
+        Op::RaiseFences(_) | Op::Shoot(..) => return Err(StoreError::SessionGone),
     })
 }
 

@@ -69,8 +69,8 @@ impl Side for Script {
             }
         }
     }
-    fn fencing_token(&self, claim: &Claim) -> Option<FencingToken> {
-        Some(FencingToken::new(claim.token()?, StoreId::new("a script")))
+    fn fencing_token(&self, title: &Title) -> Option<FencingToken> {
+        Some(FencingToken::new(title.token()?, StoreId::new("a script")))
     }
     fn name_of(&self, member: MemberId) -> Arc<str> {
         member.to_string().into()
@@ -85,7 +85,7 @@ impl Side for Script {
 
 fn elected() -> Says {
     let token = Token::new(7).unwrap_or_else(|| panic!("a token"));
-    Says::Event(Event::Elected { term: TermNo(1), claim: Claim::Term(token), deadline: Timestamp::MAX })
+    Says::Event(Event::Elected { term: TermNo(1), title: Title::Term(token), deadline: Timestamp::MAX })
 }
 
 /// Drives a machine that leads, and says this once the work has stopped.
@@ -109,11 +109,14 @@ fn leading_by(clock: Arc<dyn Clock>, when_released: Vec<Says>) -> (Driver<Script
         fenced: false,
         hold_until_stopped: false,
         unfit: false,
+        priority: None,
         recorded: false,
+        fence_delay: None,
         origin: Default::default(),
         first_contact: None,
     };
-    let stand = Stand { id: ID, candidate, fences: Vec::new(), shared: candidacy.clone() };
+    let stand =
+        Stand { id: ID, candidate, fences: Vec::new(), stonith: None, has_stopped: None, shared: candidacy.clone() };
     assert!(port.send(Request::Stand(Box::new(stand))));
     assert!(driver.poll(&mut Context::from_waker(Waker::noop())).is_pending());
     (driver, port, candidacy)

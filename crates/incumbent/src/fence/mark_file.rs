@@ -9,8 +9,6 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use incumbent_core::{ElectionName, StoreId, Token};
 use incumbent_store::escape::{Digits, file_name, file_name_pieces};
@@ -19,9 +17,8 @@ use incumbent_store::{not_local, replace_durably};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstatfs, mkdirat, openat, statat};
 
 use super::FenceError;
+use crate::lock_wait::lock_within_a_second;
 
-/// How long to wait for a process that holds the lock, before the fence is said to be unavailable.
-const LOCK_WAIT: Duration = Duration::from_secs(1);
 /// More than any mark needs.
 const MAX_FILE_BYTES: u64 = 4096;
 /// The longest part of an encoded name in one file name; with its suffix it stays below the 255 of
@@ -83,21 +80,13 @@ impl MarkFile {
     /// Waits for the lock, for a second at most: its holder has a few small writes to make.
     pub(super) fn lock(&self) -> Result<Locked<'_>, FenceError> {
         let path = self.path("lock");
-        let started = Instant::now();
-        let mut pause = Duration::from_millis(1);
-        loop {
-            match self.try_lock() {
-                Ok(Some(lock)) => return Ok(Locked { files: self, lock }),
-                Ok(None) if started.elapsed() < LOCK_WAIT => {
-                    thread::sleep(pause);
-                    pause = (pause * 2).min(Duration::from_millis(20));
-                }
-                Ok(None) => {
-                    let what = format!("{} is locked by another process or thread", path.display());
-                    return Err(FenceError::Unavailable { what, source: None });
-                }
-                Err(error) => return Err(io_error(about("locking", &path), error)),
+        match lock_within_a_second(|| self.try_lock()) {
+            Ok(Some(lock)) => Ok(Locked { files: self, lock }),
+            Ok(None) => {
+                let what = format!("{} is locked by another process or thread", path.display());
+                Err(FenceError::Unavailable { what, source: None })
             }
+            Err(error) => Err(io_error(about("locking", &path), error)),
         }
     }
 

@@ -6,7 +6,7 @@
 //! | fitness | what it says | what follows |
 //! | --- | --- | --- |
 //! | [`Fit`](Fitness::Fit) | all is well | nothing |
-//! | [`Unwell`](Fitness::Unwell) | somebody else would be better | it is shown and logged, and the candidate stays where it is |
+//! | [`Unwell`](Fitness::Unwell) | somebody else would be better | its entry says so, and a leader hands its office to the first in line that is fit; if there is none, it stays |
 //! | [`Unfit`](Fitness::Unfit) | this candidate does harm | it leaves the line, and its office after draining; once fit, it gets back in line |
 //!
 //! A candidate with checks gets in line once each of them has said something, and not before.

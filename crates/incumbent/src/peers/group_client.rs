@@ -106,8 +106,11 @@ impl GroupClient {
             .map(|view| CandidateInfo {
                 name: name(view.member),
                 id: None,
+                stays: false,
                 value: view.value.clone(),
                 token: view.term,
+                unwell: false,
+                priority: 0,
             })
             .collect();
         let leads = leader.as_ref().map(|view| view.member);
@@ -115,18 +118,25 @@ impl GroupClient {
         candidates.extend(others.map(|status| CandidateInfo {
             name: name(status.member),
             id: None,
+            stays: false,
             value: status.value.clone(),
             token: None,
+            unwell: false,
+            priority: 0,
         }));
         Snapshot {
             candidates,
             vacant: leader.is_none(),
+            pending: None,
             paused: None,
+            first: None,
             tombstone: None,
             handover: None,
             deposed: None,
             frozen: None,
             terms: Terms::default(),
+            held_back: None,
+            recovery: None,
             silence: None,
             group: Some(group),
             seen: None,
@@ -155,6 +165,7 @@ impl GroupClient {
                 "members listen to nobody but the leader; `resign` asks it, and one that does not answer is replaced after the timeout"
             }
             "freeze" | "unfreeze" => "there is nothing that all members would read it from",
+            "ack" => "their health moves no office",
             "pause" | "resume" => {
                 "there is nothing that all members would read it from; stop the members instead, or a majority of them"
             }

@@ -3,9 +3,11 @@
 
 use std::time::Duration;
 
-use incumbent::{Incarnation, Order, Sighting, Status, Token, TokenStrength};
+use incumbent::{
+    CandidateInfo, Incarnation, Order, Pending, Sighting, Status, TermEnd, TermRecord, Token, TokenStrength,
+};
 
-use crate::claims::{HostClaims, LivingClaim};
+use crate::claims::{HostClaims, LivingClaim, Work};
 
 /// All that was seen.
 #[derive(Clone, Debug)]
@@ -23,6 +25,8 @@ pub(super) struct Evidence {
     pub(super) rounds: Vec<Round>,
     /// The latest leader that this host has seen, and in which file that is; or why nobody knows.
     pub(super) witness: Result<Option<(Sighting, String)>, String>,
+    /// The store that this host has found here before, and in which file that is.
+    pub(super) found_before: Option<(String, String)>,
     pub(super) fences: Vec<FenceSeen>,
 }
 
@@ -39,18 +43,45 @@ pub(super) struct Round {
 pub(super) struct Look {
     pub(super) at: Duration,
     pub(super) head: Option<Head>,
+    /// The first in line. Where terms are on record it need not lead.
+    pub(super) first: Option<Head>,
     /// How many are in line, or are members that answer.
     pub(super) in_line: usize,
+    /// Those in line that nothing but an operator will remove.
+    pub(super) stay: Vec<Head>,
+    /// How many in line are of another library.
+    pub(super) foreign: usize,
     pub(super) paused: Option<Ordered>,
     pub(super) frozen: Option<Ordered>,
+    /// Health has moved the office too often: which leader has said so, and how long ago.
+    pub(super) held_back: Option<(u64, Option<Duration>)>,
     pub(super) ended: bool,
     pub(super) deposed: Option<u64>,
     /// For how long nothing was heard of the head, and how long that may last.
     pub(super) silence: Option<(Duration, Duration)>,
     pub(super) group: Option<Members>,
+    /// The election keeps a record of terms, and has no open one of the first in line.
+    pub(super) is_taking: bool,
+    /// The same, while the last leader is stopped from outside.
+    pub(super) is_fencing: bool,
+    /// The last term before that of the first in line, if nobody has said that its work stopped.
+    pub(super) left_open: Option<OpenTerm>,
 }
 
-/// Who leads, as the store says.
+/// A term on record that nobody has closed.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct OpenTerm {
+    pub(super) token: u64,
+    pub(super) name: String,
+    pub(super) host: String,
+    pub(super) boot: String,
+    /// Whether its leader claims its office while it lives: the command does, other programs do
+    /// not.
+    pub(super) claims: bool,
+    pub(super) age: Option<Duration>,
+}
+
+/// Who leads, as the store says, or stands in line.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Head {
     pub(super) name: Option<String>,
@@ -107,22 +138,40 @@ impl Heard<'_> {
 }
 
 impl Look {
-    pub(super) fn new(status: &Status, at: Duration, age: impl Fn(&Order) -> Option<Duration>) -> Look {
-        let ordered = |order: &Order| Ordered { text: order.to_string(), age: age(order) };
+    /// `age`: how long ago a moment of a wall clock was.
+    pub(super) fn new(status: &Status, at: Duration, age: impl Fn(u64) -> Option<Duration>) -> Look {
+        let ordered = |order: &Order| Ordered { text: order.to_string(), age: age(order.at_ms) };
+        let first = status.candidates.first().and_then(|first| first.id);
+        let is_of_first = |term: &&TermRecord| first.is_some() && term.incarnation == first;
+        let opened = status.terms.iter().any(|term| first.is_some_and(|first| term.is_open_of(first)));
+        let before = status.terms.iter().rfind(|term| !is_of_first(term));
         let names = |names: &[std::sync::Arc<str>]| names.iter().map(ToString::to_string).collect();
         Look {
             at,
-            head: status.leader().map(|leader| Head {
-                name: leader.name.as_deref().map(str::to_owned),
-                token: leader.token.map(Token::get),
-                id: leader.id,
-            }),
+            head: status.leader().map(Head::of),
+            first: status.candidates.first().filter(|_| status.group.is_none()).map(Head::of),
             in_line: status.candidates.len(),
+            stay: status.candidates.iter().filter(|one| one.stays).map(Head::of).collect(),
+            foreign: match status.group {
+                None => status.candidates.iter().filter(|one| one.id.is_none() && !one.stays).count(),
+                Some(_) => 0,
+            },
             paused: status.paused.as_ref().map(ordered),
             frozen: status.frozen.as_ref().map(|frozen| ordered(&frozen.order)),
+            held_back: status.held_back.map(|held_back| (held_back.token.get(), age(held_back.at_ms))),
             ended: status.ended,
             deposed: status.deposed.as_ref().map(|deposed| deposed.token.get()),
             silence: status.silence.map(|silence| (silence.lasts, silence.ttl)),
+            is_taking: !status.terms.is_empty() && first.is_some() && !opened,
+            is_fencing: status.pending == Some(Pending::Fencing),
+            left_open: before.filter(|term| term.end == TermEnd::Open && term.is_at_large()).map(|term| OpenTerm {
+                token: term.token.get(),
+                name: term.name.to_string(),
+                host: term.origin.host.to_string(),
+                boot: term.origin.boot.to_string(),
+                claims: term.origin.process.is_empty() || term.origin.guarded_process().is_some(),
+                age: age(term.opened_ms),
+            }),
             group: status.group.as_ref().map(|group| Members {
                 members: group.members,
                 answering: group.answering,
@@ -140,6 +189,11 @@ impl Look {
 }
 
 impl Head {
+    fn of(candidate: &CandidateInfo) -> Head {
+        let name = candidate.name.as_deref().map(str::to_owned);
+        Head { name, token: candidate.token.map(Token::get), id: candidate.id }
+    }
+
     /// As it is shown to people.
     pub(super) fn shown(&self) -> String {
         let name = self.name.as_deref().unwrap_or("a candidate of another library");
@@ -170,10 +224,31 @@ impl Round {
     }
 }
 
+/// A host that answers in the name of two was asked once: the other one was not.
+pub(super) fn without_twins(answers: &mut [Answer]) {
+    for at in 1..answers.len() {
+        let (earlier, this) = answers.split_at_mut(at);
+        let Some(host) = this.first_mut() else { return };
+        let Ok(claims) = &host.claims else { continue };
+        let same = |other: &&Answer| {
+            let is_it = |other: &HostClaims| other.host == claims.host && other.boot == claims.boot;
+            !claims.boot.is_empty() && other.claims.as_ref().is_ok_and(is_it)
+        };
+        if let Some(twin) = earlier.iter().find(same) {
+            host.claims = Err(format!("{} answered, which has answered as {} already", claims.host, twin.host));
+        }
+    }
+}
+
 impl Evidence {
     /// The newest round.
     pub(super) fn last(&self) -> &Round {
         self.rounds.last().unwrap_or_else(|| unreachable!("somebody was asked at least once"))
+    }
+
+    /// The hosts that gave no answer in the newest round.
+    pub(super) fn silent(&self) -> Vec<Answer> {
+        self.last().answers.iter().filter(|answer| answer.claims.is_err()).cloned().collect()
     }
 
     /// The two newest rounds, if nobody else came to lead in either, nor between them.
@@ -210,13 +285,36 @@ impl Evidence {
         if !round.is_settled() || minority(&round.before) || minority(&round.after) {
             return Vec::new();
         }
-        let contradicts = |heard: &Heard<'_>| heard.claim.is_valid() && !agrees(heard.claim, round.after.head.as_ref());
+        // One that is in office and not on record yet is first all the same.
+        let right = round.after.head.as_ref().or(round.after.first.as_ref());
+        let contradicts = |heard: &Heard<'_>| heard.claim.is_valid() && !agrees(heard.claim, right);
         self.claims_in(round).into_iter().filter(contradicts).collect()
     }
 
-    /// Claims of terms that are over, whose work has not stopped.
+    /// Claims of terms that are over, whose work has not stopped. A leader that is suspended cannot
+    /// take its claim back; what its guardian has stopped is gone all the same.
     pub(super) fn overdue<'a>(&'a self, round: &'a Round) -> Vec<Heard<'a>> {
-        self.claims_in(round).into_iter().filter(|heard| !heard.claim.is_valid()).collect()
+        let is_overdue = |heard: &Heard<'_>| !heard.claim.is_valid() && !heard.claim.work_gone;
+        self.claims_in(round).into_iter().filter(is_overdue).collect()
+    }
+
+    /// The leader's own claim, if it has not been renewed for nine tenths of its time.
+    pub(super) fn running_out<'a>(&'a self, round: &'a Round) -> Vec<Heard<'a>> {
+        let is_running_out = |heard: &Heard<'_>| {
+            let lasts = heard.claim.renewals.last().map(|renewed| renewed.lasts_ms);
+            let left = heard.claim.remaining_ms.filter(|left| *left > 0);
+            let late = left.zip(lasts).is_some_and(|(left, lasts)| left.saturating_mul(10) < lasts);
+            late && agrees(heard.claim, round.after.head.as_ref())
+        };
+        self.claims_in(round).into_iter().filter(is_running_out).collect()
+    }
+
+    /// Processes that work under this office, where nobody who was asked claims it: its host, and
+    /// the process.
+    pub(super) fn orphans<'a>(&'a self, round: &'a Round) -> Vec<(&'a str, &'a Work)> {
+        let hosts = round.answers.iter().filter_map(|answer| Some((&*answer.host, answer.claims.as_ref().ok()?)));
+        let all = hosts.flat_map(|(host, claims)| claims.work.iter().map(move |work| (host, work)));
+        all.filter(|(_, work)| work.election == self.election && Some(&work.store) == self.identity.as_ref()).collect()
     }
 
     /// Who leads in the newest round, if it should claim its office and nobody who was asked does.
@@ -225,6 +323,31 @@ impl Evidence {
         let head = last.after.head.as_ref().filter(|head| head.is_ours(last.after.group.is_some()))?;
         let claimed = self.claims_in(last).iter().any(|heard| agrees(heard.claim, Some(head)));
         (!claimed).then_some(head)
+    }
+
+    /// The first in line, if in each look of the two newest rounds it had not taken office, and
+    /// nobody who was asked claims it for it.
+    pub(super) fn taking(&self) -> Option<&Head> {
+        let (earlier, later) = self.last_two()?;
+        let looks = [&earlier.before, &earlier.after, &later.before, &later.after];
+        let same = |look: &&Look| look.is_taking && look.first == later.after.first;
+        let first = later.after.first.as_ref().filter(|_| looks.iter().all(same))?;
+        let claimed = self.claims_in(later).iter().any(|heard| agrees(heard.claim, Some(first)));
+        (!claimed).then_some(first)
+    }
+
+    /// The term before that of the leader, if it was open in both of the two newest rounds and no
+    /// process that was asked claims it; and whether its host was asked.
+    pub(super) fn left_open(&self) -> Option<(&OpenTerm, bool)> {
+        let (earlier, later) = self.last_two()?;
+        let same = |look: &Look, term: &OpenTerm| look.left_open.as_ref().is_some_and(|open| open.token == term.token);
+        let term = later.after.left_open.as_ref().filter(|term| same(&earlier.before, term))?;
+        let claimed = self.claims_in(later).iter().any(|heard| heard.claim.token == Some(term.token));
+        let is_of_it = |claims: &HostClaims| {
+            term.claims && claims.host == term.host && claims.boot == term.boot && claims.unread.is_empty()
+        };
+        let asked = later.answers.iter().any(|answer| answer.claims.as_ref().is_ok_and(is_of_it));
+        (!claimed).then_some((term, asked))
     }
 
     /// Whether the leader that this host has seen last came after the one that each look of the two
@@ -237,6 +360,12 @@ impl Evidence {
         };
         let looks = self.rounds.iter().rev().take(2).flat_map(|round| [&round.before, &round.after]);
         looks.map(later_than).all(|later| later == Some(true)).then_some(seen)
+    }
+
+    /// The store that was here before, if another one answers now.
+    pub(super) fn replaced(&self) -> Option<&(String, String)> {
+        let identity = self.identity.as_ref()?;
+        self.found_before.as_ref().filter(|(before, _)| before != identity)
     }
 }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use incumbent::TokenStrength;
 
-use super::evidence::{Evidence, FenceSeen, Heard, Look, Members, Ordered};
+use super::evidence::{Evidence, FenceSeen, Head, Heard, Look, Members, OpenTerm, Ordered};
+use crate::claims::{Renewed, Work};
 use crate::duration::show;
 use crate::output::{printable, shell_word};
 use crate::verbs::check::FORGOTTEN;
@@ -44,28 +45,36 @@ pub(super) struct Finding {
     pub(super) runbook: &'static str,
 }
 
-/// Every question that is asked of the evidence.
-const QUESTIONS: [fn(&Evidence) -> Vec<Finding>; 12] = [
+/// Every question that is asked of the evidence, in the order of the codes.
+const QUESTIONS: [fn(&Evidence) -> Vec<Finding>; 23] = [
     d01_two_claims,
     d02_unknown_claim,
     d03_work_after_its_term,
+    d03_orphaned_work,
+    d04_entry_that_stays,
     d05_silent_leader,
+    d05_running_out,
     d06_older_store,
+    d06_replaced_store,
     d07_fence_behind,
     d08_tokens_went_back,
+    d09_not_in_office,
     d10_nobody_stands,
     d11_forgotten_order,
+    d11_held_back,
+    d12_open_term,
     d13_lost_votes,
+    d13_foreign_members,
     d14_no_majority,
+    d15_unfenced_rivals,
+    d16_weak_promises,
     d17_two_stores,
+    d18_late_renewals,
 ];
 
-/// All that is wrong, or may be, in the order of the codes.
+/// All that is wrong, or may be.
 pub(super) fn findings(evidence: &Evidence) -> Vec<Finding> {
-    let mut found: Vec<_> = QUESTIONS.iter().flat_map(|question| question(evidence)).collect();
-    found.extend(d16_weak_promises(evidence));
-    found.sort_by_key(|finding| finding.code);
-    found
+    QUESTIONS.iter().flat_map(|question| question(evidence)).collect()
 }
 
 /// Who and what was not looked at, and why. Nobody is left out only if this is empty.
@@ -89,9 +98,20 @@ pub(super) fn not_looked_at(evidence: &Evidence) -> Vec<String> {
         ));
     }
     missing.extend(evidence.witness.as_ref().err().map(|why| format!("what this host has seen before ({why})")));
-    let unread = |fence: &FenceSeen| fence.mark.as_ref().err().map(|why| format!("the fence {} ({why})", fence.place));
+    let unread = |fence: &FenceSeen| match &fence.mark {
+        Ok(Some(_)) => None,
+        Ok(None) => Some(format!("the fence {} (it has no mark of this election: is it this one?)", fence.place)),
+        Err(why) => Some(format!("the fence {} ({why})", fence.place)),
+    };
     missing.extend(evidence.fences.iter().filter_map(unread));
     missing.iter().map(|missing| printable(missing)).collect()
+}
+
+/// Who and what was looked at: hosts, and fences that have a mark.
+pub(super) fn looked_at(evidence: &Evidence) -> Vec<String> {
+    let answered = evidence.last().answers.iter().filter(|answer| answer.claims.is_ok());
+    let hosts = answered.map(|answer| printable(&answer.host));
+    hosts.chain(marks(evidence).map(|(place, ..)| printable(&format!("the fence {place}")))).collect()
 }
 
 /// `db1 pid 4711  token 41  for another 9.8 s (asked at +0.21 s)`
@@ -113,12 +133,11 @@ fn store_said(evidence: &Evidence) -> String {
 
 /// What each fence would say to that token.
 fn fences_said(evidence: &Evidence, token: Option<u64>) -> Vec<String> {
-    let said = |fence: &FenceSeen| {
-        let (mark, _) = fence.mark.as_ref().ok()?.as_ref()?;
-        let refused = if token? < *mark { "refused" } else { "NOT refused" };
-        Some(format!("the fence {} is at {mark}: what is written there with {} is {refused}", fence.place, token?))
+    let said = |(place, mark, _): (&str, u64, &String)| {
+        let refused = if token? < mark { "refused" } else { "NOT refused" };
+        Some(format!("the fence {place} is at {mark}: what is written there with {} is {refused}", token?))
     };
-    evidence.fences.iter().filter_map(said).collect()
+    marks(evidence).filter_map(said).collect()
 }
 
 fn d01_two_claims(evidence: &Evidence) -> Vec<Finding> {
@@ -195,10 +214,77 @@ fn d03_work_after_its_term(evidence: &Evidence) -> Vec<Finding> {
     evidence.lasting(|round| evidence.overdue(round)).iter().map(finding).collect()
 }
 
+fn d03_orphaned_work(evidence: &Evidence) -> Vec<Finding> {
+    let Some((earlier, later)) = evidence.last_two() else { return Vec::new() };
+    let before = evidence.orphans(earlier);
+    let orphans: Vec<_> = evidence.orphans(later).into_iter().filter(|orphan| before.contains(orphan)).collect();
+    if orphans.is_empty() {
+        return Vec::new();
+    }
+    let beside =
+        |(_, work): &(&str, &Work)| later.after.head.as_ref().is_some_and(|head| head.token != Some(work.token));
+    let said = |(host, work): &(&str, &Work)| {
+        let Work { pid, program, token, .. } = work;
+        printable(&format!("{host} pid {pid} ({program}) was started with token {token}, which nobody claims"))
+    };
+    let mut seen: Vec<_> = orphans.iter().map(said).collect();
+    seen.push(store_said(evidence));
+    let is_beside = orphans.iter().any(beside);
+    vec![Finding {
+        code: "D03",
+        severity: if is_beside { Severity::Wrong } else { Severity::Warning },
+        what: if is_beside {
+            "work goes on whose leader is gone"
+        } else {
+            "work goes on, and nobody claims its office"
+        }
+        .to_owned(),
+        seen,
+        means: if is_beside {
+            "its guardian was stopped or killed, or it has escaped: it goes on beside the next leader's"
+        } else {
+            "its leader is gone, or could not write its claim, or claims as another user"
+        },
+        not_told_from: "a process that has its environment from such work and is none, like a shell",
+        next: if is_beside {
+            "stop these processes"
+        } else {
+            "look, as root, whether the `incumbent` that started them runs; if it does not, stop them"
+        }
+        .to_owned(),
+        runbook: "two-claim-to-lead",
+    }]
+}
+
+fn d04_entry_that_stays(evidence: &Evidence) -> Vec<Finding> {
+    let Some((earlier, later)) = evidence.last_two() else { return Vec::new() };
+    let (before, last) = (&earlier.before, &later.after);
+    let finding = |entry: &Head| {
+        let first = last.first.as_ref() == Some(entry);
+        let place = if first { "it is first" } else { "it will be first one day" };
+        let behind = last.in_line.saturating_sub(1);
+        let name = entry.name.as_deref().unwrap_or("a candidate that names itself in no way of ours");
+        let token = entry.token.map_or_else(String::new, |token| token.to_string());
+        Finding {
+            code: "D04",
+            severity: if first { Severity::Wrong } else { Severity::Warning },
+            what: "somebody stands in line whom nothing will remove".to_owned(),
+            seen: vec![printable(&format!(
+                "{name}, token {token}: no session keeps it; {place}, with {behind} others"
+            ))],
+            means: "nobody renews it, and nobody behind it can ever lead",
+            not_told_from: "a program that wants it so: ask whose it is before you remove it",
+            next: format!("when it is first:  incumbent depose {} --token {token}", shell_word(&evidence.election)),
+            runbook: "nobody-leads",
+        }
+    };
+    last.stay.iter().filter(|entry| before.stay.contains(entry)).map(finding).collect()
+}
+
 fn d05_silent_leader(evidence: &Evidence) -> Vec<Finding> {
     let last = &evidence.last().after;
     let silent = last.silence.zip(last.head.as_ref()).filter(|((lasts, ttl), _)| lasts >= ttl);
-    let finding = |((lasts, ttl), head): ((Duration, Duration), &super::evidence::Head)| Finding {
+    let finding = |((lasts, ttl), head): ((Duration, Duration), &Head)| Finding {
         code: "D05",
         severity: Severity::Warning,
         what: "nothing is heard of the leader".to_owned(),
@@ -216,82 +302,103 @@ fn d05_silent_leader(evidence: &Evidence) -> Vec<Finding> {
     silent.map(finding).into_iter().collect()
 }
 
+/// The same as its own claim shows it, on any store.
+fn d05_running_out(evidence: &Evidence) -> Vec<Finding> {
+    let finding = |(then, now): &(Heard<'_>, Heard<'_>)| Finding {
+        code: "D05",
+        severity: Severity::Warning,
+        what: "the leader does not renew, and its time runs out".to_owned(),
+        seen: vec![said(then), said(now), store_said(evidence)],
+        means: "unless it renews, its work is stopped in a moment, and the next in line leads",
+        not_told_from: "a leader that was stopped and has just gone on",
+        next: "look at its process, and whether it reaches the store".to_owned(),
+        runbook: "the-leader-is-unwell",
+    };
+    let lasting = evidence.lasting(|round| evidence.running_out(round));
+    lasting.iter().filter(|(then, now)| now.claim.remaining_ms < then.claim.remaining_ms).map(finding).collect()
+}
+
 fn d06_older_store(evidence: &Evidence) -> Vec<Finding> {
     let leads = evidence.last().after.head_token();
-    let mut older: Vec<String> = Vec::new();
-    let mut replaced: Vec<String> = Vec::new();
-    if let Some((seen, file)) = evidence.seen_later() {
-        older.push(format!("this host has seen token {} here, and says so in {file}", seen.token));
+    let mut seen = Vec::new();
+    if let Some((latest, file)) = evidence.seen_later() {
+        seen.push(format!("this host has seen token {} here, and says so in {file}", latest.token));
     }
-    for fence in &evidence.fences {
-        let Ok(Some((mark, store))) = &fence.mark else { continue };
-        match &evidence.identity {
-            Some(identity) if identity != store => {
-                replaced
-                    .push(format!("the mark of the fence {} is {mark} of {store}; {identity} answers", fence.place));
-            }
-            Some(_) if leads.is_some_and(|leads| *mark > leads) => {
-                older.push(format!(
-                    "the mark of the fence {} is {mark}: what its leader writes is refused",
-                    fence.place
-                ));
-            }
-            _ => {}
+    for (place, mark, store) in marks(evidence) {
+        if evidence.identity.as_ref() == Some(store) && leads.is_some_and(|leads| mark > leads) {
+            seen.push(format!("the mark of the fence {place} is {mark}: what its leader writes is refused"));
         }
     }
-    let finding = |what: &str, mut seen: Vec<String>, means, next: String| {
-        seen.push(store_said(evidence));
-        seen.extend(evidence.identity.iter().map(|identity| format!("the store's identity: {identity}")));
-        Finding {
-            code: "D06",
-            severity: Severity::Wrong,
-            what: what.to_owned(),
-            seen: seen.iter().map(|line| printable(line)).collect(),
-            means,
-            not_told_from: "a fence, or a memory of this host, of another election or store: compare what they name",
-            next,
-            runbook: "the-store-was-restored",
-        }
-    };
-    let pause = format!("incumbent pause {}", shell_word(&evidence.election));
-    let mut found = Vec::new();
-    if !older.is_empty() {
-        found.push(finding(
-            "the store is older than it was",
-            older,
-            "tokens that were given once are given again, and no fence can tell their holders apart",
-            format!("{pause}  and then the runbook"),
-        ));
+    if seen.is_empty() {
+        return Vec::new();
     }
-    if !replaced.is_empty() {
-        found.push(finding(
-            "the store was replaced",
-            replaced,
-            "numbers of two stores do not compare: the fence refuses every leader until it is reset",
-            "make sure that no leader of the former store runs, and then the runbook".to_owned(),
-        ));
+    vec![Finding {
+        what: "the store is older than it was".to_owned(),
+        means: "tokens that were given once are given again, and no fence can tell their holders apart",
+        next: format!("incumbent pause {}  and then the runbook", shell_word(&evidence.election)),
+        ..restored(evidence, seen)
+    }]
+}
+
+fn d06_replaced_store(evidence: &Evidence) -> Vec<Finding> {
+    let Some(identity) = &evidence.identity else { return Vec::new() };
+    let mut seen = Vec::new();
+    if let Some((before, file)) = evidence.replaced() {
+        seen.push(format!("this host has found {before} here, and says so in {file}; {identity} answers"));
     }
-    found
+    for (place, mark, store) in marks(evidence).filter(|(_, _, store)| *store != identity) {
+        seen.push(format!("the mark of the fence {place} is {mark} of {store}; {identity} answers"));
+    }
+    if seen.is_empty() {
+        return Vec::new();
+    }
+    vec![Finding {
+        what: "the store was replaced".to_owned(),
+        means: "numbers of two stores do not compare: a fence refuses every leader until it is reset, and a leader of \
+                the former store may still run",
+        next: "make sure that no leader of the former store runs, and then the runbook".to_owned(),
+        ..restored(evidence, seen)
+    }]
+}
+
+/// What both have in common.
+fn restored(evidence: &Evidence, mut seen: Vec<String>) -> Finding {
+    seen.push(store_said(evidence));
+    seen.extend(evidence.identity.iter().map(|identity| format!("the store's identity: {identity}")));
+    Finding {
+        code: "D06",
+        severity: Severity::Wrong,
+        what: String::new(),
+        seen: seen.iter().map(|line| printable(line)).collect(),
+        means: "",
+        not_told_from: "a fence, or a memory of this host, of another election or store: compare what they name",
+        next: String::new(),
+        runbook: "the-store-was-restored",
+    }
+}
+
+/// The fences that have one: where, the token, and the identity of its store.
+fn marks(evidence: &Evidence) -> impl Iterator<Item = (&str, u64, &String)> {
+    evidence.fences.iter().filter_map(|fence| {
+        let (mark, store) = fence.mark.as_ref().ok()?.as_ref()?;
+        Some((&*fence.place, *mark, store))
+    })
 }
 
 fn d07_fence_behind(evidence: &Evidence) -> Vec<Finding> {
-    let leads = evidence.last().after.head_token();
-    let behind = |fence: &FenceSeen| {
-        let (mark, store) = fence.mark.as_ref().ok()?.as_ref()?;
-        let behind = Some(store) == evidence.identity.as_ref() && *mark < leads?;
-        behind.then(|| format!("the fence {} is at {mark}, and {} leads", fence.place, leads.unwrap_or_default()))
-    };
-    let finding = |seen: String| Finding {
+    let Some(leads) = evidence.last().after.head_token() else { return Vec::new() };
+    let behind = marks(evidence).filter(|(_, mark, store)| evidence.identity.as_ref() == Some(*store) && *mark < leads);
+    let finding = |(place, mark, _): (&str, u64, &String)| Finding {
         code: "D07",
         severity: Severity::Info,
         what: "a fence has not heard of the leader yet".to_owned(),
-        seen: vec![printable(&seen)],
+        seen: vec![printable(&format!("the fence {place} is at {mark}, and {leads} leads"))],
         means: "the leader has not raised it, and has written nothing there: that is usual before its first write",
         not_told_from: "a leader that does not use this fence",
         next: "nothing".to_owned(),
         runbook: "",
     };
-    evidence.fences.iter().filter_map(behind).map(finding).collect()
+    behind.map(finding).collect()
 }
 
 fn d08_tokens_went_back(evidence: &Evidence) -> Vec<Finding> {
@@ -315,22 +422,63 @@ fn d08_tokens_went_back(evidence: &Evidence) -> Vec<Finding> {
     }]
 }
 
+fn d09_not_in_office(evidence: &Evidence) -> Vec<Finding> {
+    let is_fencing = evidence.last().after.is_fencing;
+    let election = shell_word(&evidence.election);
+    let finding = |head: &Head| Finding {
+        code: "D09",
+        severity: Severity::Warning,
+        what: "the first in line is not in office".to_owned(),
+        seen: vec![
+            printable(&format!("{} is first, and the record has no open term of it", head.shown())),
+            store_said(evidence),
+        ],
+        means: if is_fencing {
+            "nobody leads until the work of the last leader was stopped from outside, or a person says that it has"
+        } else {
+            "nobody leads: its process is stopped or stuck, cannot raise a fence, or the store takes no writes of it"
+        },
+        not_told_from: if is_fencing {
+            "a fence command that is about to succeed"
+        } else {
+            "the first moments of a term: it takes office within a TTL, or makes room"
+        },
+        next: if is_fencing {
+            format!(
+                "incumbent history {election}  shows what came of it; once you have checked:  \
+                 incumbent fenced {election} --token TOKEN --i-have-checked"
+            )
+        } else {
+            format!("look at its log; remove it:  incumbent depose {election}")
+        },
+        runbook: "nobody-leads",
+    };
+    evidence.taking().map(finding).into_iter().collect()
+}
+
 fn d10_nobody_stands(evidence: &Evidence) -> Vec<Finding> {
     let empty = |look: &Look| {
         look.head.is_none() && look.in_line == 0 && look.group.is_none() && look.paused.is_none() && !look.ended
     };
     let lasts = evidence.last_two().is_some_and(|(earlier, later)| empty(&earlier.before) && empty(&later.after));
-    let Ok(Some((seen, _))) = &evidence.witness else { return Vec::new() };
     // One who claims the office stood a moment ago: that is another finding.
     if !lasts || !evidence.claims_in(evidence.last()).is_empty() {
         return Vec::new();
     }
+    let seen = evidence.witness.as_ref().ok().and_then(Option::as_ref);
+    let led = seen.map_or_else(
+        || "this host has seen nobody lead here".to_owned(),
+        |(seen, _)| format!("this host has seen token {} here", seen.token),
+    );
+    let deposed = evidence.last().after.deposed;
+    let deposed = deposed.map_or_else(String::new, |token| format!("; the leader with token {token} was deposed"));
     vec![Finding {
         code: "D10",
-        severity: Severity::Warning,
-        what: "nobody stands, and somebody led once".to_owned(),
-        seen: vec![format!("this host has seen token {}; now nobody is in line, and no order says so", seen.token)],
-        means: "no candidate runs, or all of them use another store or another name",
+        // Where nobody ever led, nobody is missed.
+        severity: if seen.is_some() { Severity::Warning } else { Severity::Info },
+        what: if seen.is_some() { "nobody stands, and somebody led once" } else { "nobody stands" }.to_owned(),
+        seen: vec![format!("{led}; now nobody is in line, and it is neither paused nor ended{deposed}")],
+        means: "no candidate runs, all of them are unfit (their logs say so), or they use another store or another name",
         not_told_from: "an election whose work is done now and then, by `incumbent run --try` in cron",
         next: format!("start a candidate; incumbent status {}", shell_word(&evidence.election)),
         runbook: "nobody-leads",
@@ -355,38 +503,76 @@ fn d11_forgotten_order(evidence: &Evidence) -> Vec<Finding> {
     paused.into_iter().chain(frozen).collect()
 }
 
+/// Not an order, but what waits for one.
+fn d11_held_back(evidence: &Evidence) -> Vec<Finding> {
+    let finding = |(token, age): (u64, Option<Duration>)| Finding {
+        code: "D11",
+        severity: Severity::Warning,
+        what: "health moves the office no more, and waits for an operator".to_owned(),
+        seen: vec![format!(
+            "three changes of office for health within ten minutes, as token {token} has counted{}",
+            age.map_or_else(String::new, |age| format!(", {} ago", show(age)))
+        )],
+        means: "a leader that is unwell stays where it is, although somebody else may be fit",
+        not_told_from: "a cause that is gone by now, and that nobody has acknowledged",
+        next: format!("find what they share, or who flaps; then incumbent ack {}", shell_word(&evidence.election)),
+        runbook: "the-leader-is-unwell",
+    };
+    evidence.last().after.held_back.map(finding).into_iter().collect()
+}
+
+fn d12_open_term(evidence: &Evidence) -> Vec<Finding> {
+    let finding = |(term, asked): (&OpenTerm, bool)| {
+        let OpenTerm { token, name, host, age, .. } = term;
+        let opened = age.map_or_else(String::new, |age| format!(", opened {} ago", show(age)));
+        let host = if host.is_empty() { "a host that it did not name" } else { host };
+        let said = if asked { "says that no process of it is left" } else { "was not asked" };
+        Finding {
+            code: "D12",
+            severity: if asked { Severity::Info } else { Severity::Warning },
+            what: "the last term was left open".to_owned(),
+            seen: vec![printable(&format!("{name} (token {token}) on {host}{opened}: not closed; {host} {said}"))],
+            means: "nobody has said that its work has stopped: it may go on beside the next leader's",
+            not_told_from: if asked {
+                "work that has outlived its process"
+            } else {
+                "a crash, after which nothing of it is left; and a leader that is about to close it late"
+            },
+            next: format!("make sure of its host; incumbent history {}", shell_word(&evidence.election)),
+            runbook: "two-claim-to-lead",
+        }
+    };
+    evidence.left_open().map(finding).into_iter().collect()
+}
+
 fn d13_lost_votes(evidence: &Evidence) -> Vec<Finding> {
-    let Some(group) = &evidence.last().after.group else { return Vec::new() };
-    let finding = |what: &str, seen: String, means, not_told_from, next: String| Finding {
+    let group = evidence.last().after.group.as_ref().filter(|group| !group.not_voting.is_empty());
+    let finding = |group: &Members| Finding {
         code: "D13",
         severity: Severity::Warning,
-        what: what.to_owned(),
-        seen: vec![printable(&seen)],
-        means,
-        not_told_from,
-        next,
+        what: "members have lost their votes".to_owned(),
+        seen: vec![printable(&group.not_voting.join(", "))],
+        means: "the next failure may end the group: they count as missing until the others have told them the term",
+        not_told_from: "a member that is being founded, or whose disk is full",
+        next: format!("incumbent peers readmit {} --member NAME, after its --help", shell_word(&evidence.election)),
         runbook: "nobody-leads",
     };
-    let mut found = Vec::new();
-    if !group.not_voting.is_empty() {
-        found.push(finding(
-            "members have lost their votes",
-            group.not_voting.join(", "),
-            "the next failure may end the group: they count as missing until the others have told them the term",
-            "a member that is being founded, or whose disk is full",
-            format!("incumbent peers readmit {} --member NAME, after its --help", shell_word(&evidence.election)),
-        ));
-    }
-    if !group.refusing.is_empty() {
-        found.push(finding(
-            "members take this group for another",
-            group.refusing.join("; "),
-            "they hold another election, or have another list of members or another secret",
-            "a change of the list that is being rolled out",
-            "give all members the same election, list and secret".to_owned(),
-        ));
-    }
-    found
+    group.map(finding).into_iter().collect()
+}
+
+fn d13_foreign_members(evidence: &Evidence) -> Vec<Finding> {
+    let group = evidence.last().after.group.as_ref().filter(|group| !group.refusing.is_empty());
+    let finding = |group: &Members| Finding {
+        code: "D13",
+        severity: Severity::Warning,
+        what: "members take this group for another".to_owned(),
+        seen: vec![printable(&group.refusing.join("; "))],
+        means: "they hold another election, or have another list of members or another secret",
+        not_told_from: "a change of the list that is being rolled out",
+        next: "give all members the same election, list and secret".to_owned(),
+        runbook: "nobody-leads",
+    };
+    group.map(finding).into_iter().collect()
 }
 
 fn d14_no_majority(evidence: &Evidence) -> Vec<Finding> {
@@ -410,18 +596,41 @@ fn d14_no_majority(evidence: &Evidence) -> Vec<Finding> {
     }]
 }
 
-fn d16_weak_promises(evidence: &Evidence) -> Option<Finding> {
-    let (_, caveats) = evidence.tokens.as_ref().filter(|(tokens, _)| *tokens < TokenStrength::Durable)?;
-    Some(Finding {
-        code: "D16",
+fn d15_unfenced_rivals(evidence: &Evidence) -> Vec<Finding> {
+    let Some((earlier, later)) = evidence.last_two() else { return Vec::new() };
+    let (before, foreign) = (earlier.before.foreign, later.after.foreign);
+    if before == 0 || foreign == 0 || marks(evidence).next().is_none() {
+        return Vec::new();
+    }
+    let mut seen = vec![format!("{foreign} of {} in line are of another library", later.after.in_line)];
+    seen.extend(marks(evidence).map(|(place, mark, _)| printable(&format!("the fence {place} is at {mark}"))));
+    vec![Finding {
+        code: "D15",
         severity: Severity::Warning,
-        what: "the store does not promise that tokens never go back".to_owned(),
+        what: "candidates of another library stand where a fence guards".to_owned(),
+        seen,
+        means: "they raise no fence: when one of them leads, nothing refuses what an earlier leader writes",
+        not_told_from: "programs that raise it by themselves",
+        next: "have all of them use the fence, or stand in another election".to_owned(),
+        runbook: "",
+    }]
+}
+
+/// A note and no warning: it was so when the store was chosen, and nothing that a runbook does ends
+/// it.
+fn d16_weak_promises(evidence: &Evidence) -> Vec<Finding> {
+    let weak = evidence.tokens.as_ref().filter(|(tokens, _)| *tokens < TokenStrength::Durable);
+    let finding = |(_, caveats): &(TokenStrength, Vec<String>)| Finding {
+        code: "D16",
+        severity: Severity::Info,
+        what: "tokens of this store may go back with what a crash or a failover takes from it".to_owned(),
         seen: caveats.iter().map(|caveat| printable(caveat)).collect(),
-        means: "a crash or a failover of the store may give a token twice",
+        means: "what was seen here is what the store says of itself; a fence notices a token that is given twice",
         not_told_from: "a store that was chosen for what it is",
         next: "incumbent explain  says what to set".to_owned(),
         runbook: "the-store-was-restored",
-    })
+    };
+    weak.map(finding).into_iter().collect()
 }
 
 fn d17_two_stores(evidence: &Evidence) -> Vec<Finding> {
@@ -449,6 +658,44 @@ fn d17_two_stores(evidence: &Evidence) -> Vec<Finding> {
             .to_owned(),
         runbook: "two-claim-to-lead",
     }]
+}
+
+fn d18_late_renewals(evidence: &Evidence) -> Vec<Finding> {
+    let finding = |heard: Heard<'_>| {
+        let renewals = &heard.claim.renewals;
+        let late = renewals.iter().filter(|renewed| is_late(renewed)).count();
+        let mut left: Vec<u64> = renewals.iter().map(|renewed| renewed.left_ms).collect();
+        left.sort_unstable();
+        let lasts = renewals.iter().map(|renewed| renewed.lasts_ms).max().unwrap_or_default();
+        let [least, median, lasts] =
+            [left.first().copied().unwrap_or_default(), left.get(left.len() / 2).copied().unwrap_or_default(), lasts]
+                .map(|ms| show(Duration::from_millis(ms)));
+        let seen = format!(
+            "of its last {} renewals {late} came late; left: {median} of {lasts}, at worst {least}",
+            left.len()
+        );
+        (late >= TOO_MANY).then(|| Finding {
+            code: "D18",
+            severity: Severity::Warning,
+            what: "the leader's renewals come late".to_owned(),
+            seen: vec![said(&heard), seen],
+            means: "one that comes a little later costs the office",
+            not_told_from: "a process that was stopped again and again",
+            next: "look at the store's load, at the network between, and at the leader's host; or a longer --ttl"
+                .to_owned(),
+            runbook: "the-leader-is-unwell",
+        })
+    };
+    evidence.claims_in(evidence.last()).into_iter().filter(|heard| heard.claim.is_valid()).filter_map(finding).collect()
+}
+
+/// How many of the last twenty renewals may be late: one stop, or one change of a server's leader,
+/// makes one or two.
+const TOO_MANY: usize = 3;
+
+/// A renewal is sent after a third of the time; this one came in the last third.
+fn is_late(renewed: &Renewed) -> bool {
+    renewed.left_ms.saturating_mul(3) < renewed.lasts_ms
 }
 
 #[cfg(test)]

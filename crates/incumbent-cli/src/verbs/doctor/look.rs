@@ -4,23 +4,21 @@
 use std::time::Duration;
 
 use incumbent::fence::FileFence;
-use incumbent::store::{BootClock, Clock};
-use incumbent::{Client, ElectionName, Promises, Timestamp, Token, Unfenced, Witness};
-use tokio::process::Command;
+use incumbent::store::{BootClock, Clock, Fault};
+use incumbent::{Client, ElectionName, Promises, StoreId, Timestamp, Token, Unfenced, Witness};
+use rustix::process::geteuid;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-use super::evidence::{Answer, Evidence, FenceSeen, Look, Round};
+use super::ask::ask;
+use super::evidence::{Answer, Evidence, FenceSeen, Look, Round, without_twins};
 use crate::args::DoctorArgs;
-use crate::claims::{HostClaims, read_claims};
+use crate::claims::read_claims;
 use crate::failure::Failure;
-use crate::json::VERSION;
 use crate::output::shell_word;
 use crate::store_url::StoreUrl;
-use crate::verbs::status::age;
+use crate::verbs::status::since;
 
-/// How long a host has to say what its processes claim.
-const ANSWER: Duration = Duration::from_secs(10);
 /// The rest between two rounds.
 const REST: Duration = Duration::from_millis(500);
 /// After how many rounds what is odd is taken to be so, and after how many nothing more can be
@@ -29,7 +27,7 @@ const ENOUGH: usize = 3;
 const MOST: usize = 5;
 
 /// Where a host is named in the command that asks it.
-const HOST: &str = "{host}";
+pub(super) const HOST: &str = "{host}";
 
 /// One who looks.
 pub(super) struct Doctor<'a> {
@@ -43,29 +41,33 @@ pub(super) struct Doctor<'a> {
 impl Doctor<'_> {
     /// Asks until nothing is odd, or what is odd has stayed so.
     pub(super) async fn look(&self) -> Result<Evidence, Failure> {
-        let first = self.round().await?;
+        let first = self.round(&[]).await?;
         let promises = self.promises(&first.after).await?;
         // A group's identity is not the same for those who ask it and for its members.
         let of_store = promises.as_ref().filter(|_| first.after.group.is_none());
+        let found_before = self.found_before();
+        // A server that is not asked is taken for the one that was there before.
+        let store = promises.as_ref().map(|promises| promises.store.clone()).or_else(|| found_before.clone());
         let mut evidence = Evidence {
             election: self.election().to_string(),
             identity: of_store.map(|promises| promises.store.to_string()),
             tokens: of_store.map(|promises| (promises.tokens, promises.caveats.clone())),
-            // With that option several hosts may share it.
-            one_host: self.is_directory() && !self.store.url().contains("network=allow"),
+            one_host: self.is_one_host(),
             hosts_named: self.args.claims.is_some(),
             rounds: vec![first],
-            witness: self.witnessed(promises.as_ref()),
+            witness: self.witnessed(store.as_ref()),
+            found_before: found_before.zip(self.file_of_place()).map(|(store, file)| (store.to_string(), file)),
             fences: self.args.fences.iter().map(|place| self.fence(place)).collect(),
         };
         while !is_enough(&evidence) {
             sleep(REST).await;
-            evidence.rounds.push(self.round().await?);
+            let silent = evidence.silent();
+            evidence.rounds.push(self.round(&silent).await?);
         }
         Ok(evidence)
     }
 
-    fn election(&self) -> &ElectionName {
+    pub(super) fn election(&self) -> &ElectionName {
         &self.args.target.election
     }
 
@@ -73,9 +75,12 @@ impl Doctor<'_> {
         BootClock.now().since(self.began)
     }
 
-    async fn round(&self) -> Result<Round, Failure> {
+    /// Asks everybody but those who did not answer a moment ago: each would have to be waited for
+    /// again.
+    async fn round(&self, silent: &[Answer]) -> Result<Round, Failure> {
         let before = self.read().await?;
-        let answers = self.ask_everybody().await;
+        let mut answers = self.ask_everybody(silent).await;
+        without_twins(&mut answers);
         Ok(Round { before, answers, after: self.read().await? })
     }
 
@@ -83,25 +88,44 @@ impl Doctor<'_> {
         let election =
             self.client.election(self.election().as_str()).map_err(|error| Failure::usage(error.to_string()))?;
         let status = election.status().await?;
-        Ok(Look::new(status.get(), self.since_began(), age))
+        Ok(Look::new(status.get(), self.since_began(), since))
     }
 
     /// What the store says of itself. A server in whose election nobody stands is not asked: that
     /// may found the store.
     async fn promises(&self, seen: &Look) -> Result<Option<Promises>, Failure> {
         let founded = seen.in_line > 0 || self.is_directory();
-        if founded { Ok(Some(self.client.promises().await?)) } else { Ok(None) }
+        if !founded {
+            return Ok(None);
+        }
+        // One attempt at a time: a cluster that is choosing its own leader answers the next.
+        for _ in 1..MOST {
+            match self.client.promises().await {
+                Err(error) if error.fault() == Fault::Unavailable => sleep(REST).await,
+                promises => return Ok(Some(promises?)),
+            }
+        }
+        Ok(Some(self.client.promises().await?))
     }
 
-    fn is_directory(&self) -> bool {
+    pub(super) fn is_directory(&self) -> bool {
         self.store.url().starts_with("file:")
     }
 
-    fn witnessed(&self, promises: Option<&Promises>) -> Result<Option<(incumbent::Sighting, String)>, String> {
-        let (Some(witness), Some(promises)) = (&self.witness, promises) else { return Ok(None) };
-        let file = witness.path(&promises.store, self.election()).display().to_string();
-        let seen = witness.seen(&promises.store, self.election()).map_err(|error| error.to_string())?;
+    pub(super) fn witnessed(&self, store: Option<&StoreId>) -> Result<Option<(incumbent::Sighting, String)>, String> {
+        let (Some(witness), Some(store)) = (&self.witness, store) else { return Ok(None) };
+        let file = witness.path(store, self.election()).display().to_string();
+        let seen = witness.seen(store, self.election()).map_err(|error| error.to_string())?;
         Ok(seen.map(|seen| (seen, file)))
+    }
+
+    /// Which store this host has found here before. What cannot be read says nothing.
+    fn found_before(&self) -> Option<StoreId> {
+        self.witness.as_ref()?.store_at(&self.store.place()?).ok()?
+    }
+
+    fn file_of_place(&self) -> Option<String> {
+        Some(self.witness.as_ref()?.path_of_place(&self.store.place()?).display().to_string())
     }
 
     fn fence(&self, directory: &std::path::Path) -> FenceSeen {
@@ -110,19 +134,30 @@ impl Doctor<'_> {
         FenceSeen { place: directory.display().to_string(), mark: mark.map_err(|error| error.to_string()) }
     }
 
+    /// Whether every candidate is a process of this host.
+    pub(super) fn is_one_host(&self) -> bool {
+        // With that option several hosts may share a directory.
+        self.is_directory() && !self.store.url().contains("network=allow")
+    }
+
     /// Each host at the same time. Without a command this host alone.
-    async fn ask_everybody(&self) -> Vec<Answer> {
+    pub(super) async fn ask_everybody(&self, silent: &[Answer]) -> Vec<Answer> {
         let Some(command) = &self.args.claims else {
-            let claims = read_claims();
+            // A directory lets in no user but the one that it belongs to.
+            let claims = read_claims(self.is_directory().then(|| geteuid().as_raw()));
             return vec![Answer { host: claims.host.clone(), at: self.since_began(), claims: Ok(claims) }];
         };
         let mut asked = JoinSet::new();
         let hosts = if command.contains(HOST) { self.args.hosts.clone() } else { vec!["--claims".to_owned()] };
+        let mut answers: Vec<(usize, Answer)> = Vec::new();
         for (place, host) in hosts.into_iter().enumerate() {
+            if let Some(answer) = silent.iter().find(|answer| answer.host == host) {
+                answers.push((place, answer.clone()));
+                continue;
+            }
             let line = command.replace(HOST, &shell_word(&host));
             asked.spawn(async move { (place, host, ask(&line).await) });
         }
-        let mut answers = Vec::new();
         while let Some(answer) = asked.join_next().await {
             // One that panics has not answered.
             let Ok((place, host, said)) = answer else { continue };
@@ -146,37 +181,15 @@ fn is_enough(evidence: &Evidence) -> bool {
     let odd = !last.is_settled()
         || !evidence.contradictions(last).is_empty()
         || !evidence.overdue(last).is_empty()
+        || !evidence.orphans(last).is_empty()
+        || !evidence.running_out(last).is_empty()
         || last.heard(&evidence.election).iter().any(|heard| evidence.is_elsewhere(heard))
         || last.after.head.is_none()
         || evidence.unclaimed().is_some()
+        || last.after.left_open.is_some()
+        || !last.after.stay.is_empty()
+        || last.after.foreign > 0 && !evidence.fences.is_empty()
         || evidence.seen_later().is_some();
     let rounds = evidence.rounds.len();
     !odd || rounds >= MOST || rounds >= ENOUGH && evidence.last_two().is_some()
-}
-
-/// What the command says: a line of JSON for each host.
-async fn ask(line: &str) -> Result<Vec<HostClaims>, String> {
-    let mut command = Command::new("/bin/sh");
-    command.args(["-c", line]).stdin(std::process::Stdio::null()).kill_on_drop(true);
-    let said = match timeout(ANSWER, command.output()).await {
-        Err(_) => return Err(format!("no answer within {} s", ANSWER.as_secs())),
-        Ok(said) => said.map_err(|error| error.to_string())?,
-    };
-    let text = String::from_utf8_lossy(&said.stdout);
-    let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    if !said.status.success() || lines.is_empty() {
-        let why = String::from_utf8_lossy(&said.stderr);
-        let why = why.lines().last().unwrap_or("it said nothing").to_owned();
-        return Err(format!("{}: {why}", said.status));
-    }
-    lines.into_iter().map(parse).collect()
-}
-
-fn parse(line: &str) -> Result<HostClaims, String> {
-    let claims: HostClaims = serde_json::from_str(line).map_err(|error| format!("no claims: {error}"))?;
-    if claims.v == VERSION {
-        Ok(claims)
-    } else {
-        Err(format!("claims of version {}, which this build does not know", claims.v))
-    }
 }

@@ -1,18 +1,22 @@
-//! `doctor`: whether an election is as it should be, with everybody asked. It only reads.
+//! `doctor`: whether an election is as it should be, with everybody asked. It only reads, unless it
+//! is to heal one (`--recover`).
 
+mod ask;
 mod evidence;
 mod judge;
 mod look;
+mod recover;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
 
 use incumbent::store::{BootClock, Clock};
 use serde::Serialize;
 
-use self::evidence::Evidence;
-use self::judge::{Finding, Severity, findings, not_looked_at};
+use self::ask::interrupted;
+use self::evidence::{Evidence, Head};
+use self::judge::{Finding, Severity, findings, looked_at, not_looked_at};
 use self::look::Doctor;
 use super::{watching_client, witness_of_this_user};
 use crate::args::DoctorArgs;
@@ -46,11 +50,22 @@ struct FindingJson<'a> {
     gone: bool,
 }
 
+/// With `--watch`: one that cannot be asked, or can again.
+#[derive(Serialize)]
+struct MissingJson<'a> {
+    v: u32,
+    not_looked_at: &'a str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    gone: bool,
+}
+
 #[derive(Serialize)]
 struct SummaryJson<'a> {
     v: u32,
     election: &'a str,
     findings: usize,
+    /// As it is shown to people. Null: nobody leads.
+    leads: Option<String>,
     looked_at: Vec<String>,
     not_looked_at: Vec<String>,
     exit: u8,
@@ -62,35 +77,62 @@ pub(crate) async fn doctor(args: DoctorArgs, store: StoreUrl, console: &Console)
         return Err(Failure::usage("--claims has {host} in it, and no host is named").next("name each with --host"));
     }
     if !asks_hosts && !args.hosts.is_empty() {
-        return Err(Failure::usage("hosts are named, and nothing says how to ask them")
-            .next("add --claims 'ssh {host} incumbent claims --json'"));
+        let why = match args.claims {
+            Some(_) => "hosts are named, and --claims has no {host}: it would ask none of them",
+            None => "hosts are named, and nothing says how to ask them",
+        };
+        return Err(Failure::usage(why).next("write --claims 'ssh {host} incumbent claims --json'"));
     }
     let client = watching_client(&store).await?;
     let witness = witness_of_this_user();
     let doctor = Doctor { args: &args, client, store: &store, witness, began: BootClock.now() };
-    if args.watch {
-        return watch(&doctor, console).await;
+    // Whatever is being asked is given up with this process.
+    tokio::select! {
+        code = interrupted() => code,
+        done = examine(&doctor, console) => done,
     }
+}
+
+async fn examine(doctor: &Doctor<'_>, console: &Console) -> Result<u8, Failure> {
+    if doctor.args.recover {
+        return recover::run_recovery(doctor, console).await;
+    }
+    let json = doctor.args.format.json;
+    if doctor.args.watch {
+        return watch(doctor, console).await;
+    }
+    Ok(look_and_tell(doctor, json).await?.code)
+}
+
+/// One look, what was found in it, and the exit code that says so.
+struct Examined {
+    evidence: Evidence,
+    found: Vec<Finding>,
+    code: u8,
+}
+
+/// Looks, and tells what it has found.
+async fn look_and_tell(doctor: &Doctor<'_>, json: bool) -> Result<Examined, Failure> {
     let evidence = doctor.look().await?;
     let found = findings(&evidence);
-    for finding in &found {
-        show(finding, args.format.json, false)?;
-    }
-    conclude(&evidence, &found, args.format.json)
+    found.iter().try_for_each(|finding| show(finding, json, false))?;
+    let code = conclude(&evidence, &found, json)?;
+    Ok(Examined { evidence, found, code })
 }
 
 /// Who was asked, who was not, and the exit code that says so.
 fn conclude(evidence: &Evidence, found: &[Finding], json: bool) -> Result<u8, Failure> {
     let missing = not_looked_at(evidence);
     let exit = exit_code(found, &missing);
-    let answered = evidence.last().answers.iter().filter(|answer| answer.claims.is_ok());
-    let looked_at: Vec<_> = answered.map(|answer| printable(&answer.host)).collect();
+    let looked_at = looked_at(evidence);
+    let leads = evidence.last().after.head.as_ref().map(Head::shown);
     if json {
         let election = &evidence.election;
         out_json(&SummaryJson {
             v: VERSION,
             election,
             findings: found.len(),
+            leads,
             looked_at,
             not_looked_at: missing,
             exit,
@@ -99,9 +141,10 @@ fn conclude(evidence: &Evidence, found: &[Finding], json: bool) -> Result<u8, Fa
     }
     let nothing = found.iter().all(|finding| finding.severity == Severity::Info);
     if nothing {
-        out(&format!("nothing found in {}", printable(&evidence.election)))?;
+        let leads = leads.unwrap_or_else(|| "nobody".to_owned());
+        out(&printable(&format!("nothing found in {}; {leads} leads", evidence.election)))?;
     }
-    out(&format!("looked at: {}", if looked_at.is_empty() { "nobody".to_owned() } else { looked_at.join(" ") }))?;
+    out(&format!("looked at: {}", if looked_at.is_empty() { "nobody".to_owned() } else { looked_at.join(", ") }))?;
     for missing in missing {
         out(&format!("not looked at: {missing}"))?;
     }
@@ -158,12 +201,16 @@ fn show(finding: &Finding, json: bool, gone: bool) -> Result<(), Failure> {
 async fn watch(doctor: &Doctor<'_>, console: &Console) -> Result<u8, Failure> {
     let json = doctor.args.format.json;
     let watch = async {
-        let mut changes = Changes::default();
+        let (mut found, mut missing) = (Changes::default(), Changes::default());
         loop {
             match doctor.look().await {
                 Ok(evidence) => {
-                    for (finding, gone) in changes.after(findings(&evidence)) {
+                    let key = |finding: &Finding| (finding.code, finding.what.clone());
+                    for (finding, gone) in found.after(findings(&evidence), key) {
                         show(&finding, json, gone)?;
+                    }
+                    for (line, gone) in missing.after(not_looked_at(&evidence), String::clone) {
+                        show_missing(&line, json, gone)?;
                     }
                 }
                 Err(failure) if matches!(failure.code, Code::Unavailable | Code::Timeout) => {
@@ -180,28 +227,41 @@ async fn watch(doctor: &Doctor<'_>, console: &Console) -> Result<u8, Failure> {
     }
 }
 
-/// What was told, and what was seen once since.
-#[derive(Default)]
-struct Changes {
-    told: BTreeMap<(&'static str, String), Finding>,
-    last: BTreeMap<(&'static str, String), Finding>,
+/// With `--watch`: what cannot be looked at, or can again.
+fn show_missing(line: &str, json: bool, gone: bool) -> Result<(), Failure> {
+    if json {
+        return out_json(&MissingJson { v: VERSION, not_looked_at: line, gone });
+    }
+    out(&format!("{}: {line}", if gone { "no longer" } else { "not looked at" }))
 }
 
-impl Changes {
-    /// What is to be told now: a finding, and whether it is gone.
-    fn after(&mut self, found: Vec<Finding>) -> Vec<(Finding, bool)> {
-        let now: BTreeMap<_, _> = found.into_iter().map(|found| ((found.code, found.what.clone()), found)).collect();
+/// What was told, and what was seen once since.
+struct Changes<K, T> {
+    told: BTreeMap<K, T>,
+    last: BTreeSet<K>,
+}
+
+impl<K, T> Default for Changes<K, T> {
+    fn default() -> Changes<K, T> {
+        Changes { told: BTreeMap::new(), last: BTreeSet::new() }
+    }
+}
+
+impl<K: Ord + Clone, T: Clone> Changes<K, T> {
+    /// What is to be told now: what was seen, and whether it is gone.
+    fn after(&mut self, seen: Vec<T>, key: impl Fn(&T) -> K) -> Vec<(T, bool)> {
+        let now: BTreeMap<K, T> = seen.into_iter().map(|seen| (key(&seen), seen)).collect();
         let mut changes = Vec::new();
-        for (key, finding) in &now {
-            if self.last.contains_key(key) && !self.told.contains_key(key) {
-                self.told.insert(key.clone(), finding.clone());
-                changes.push((finding.clone(), false));
+        for (key, seen) in &now {
+            if self.last.contains(key) && !self.told.contains_key(key) {
+                self.told.insert(key.clone(), seen.clone());
+                changes.push((seen.clone(), false));
             }
         }
-        let gone: Vec<_> =
-            self.told.keys().filter(|key| !now.contains_key(*key) && !self.last.contains_key(*key)).cloned().collect();
-        changes.extend(gone.iter().filter_map(|key| self.told.remove(key)).map(|finding| (finding, true)));
-        self.last = now;
+        let is_gone = |key: &&K| !now.contains_key(*key) && !self.last.contains(*key);
+        let gone: Vec<_> = self.told.keys().filter(is_gone).cloned().collect();
+        changes.extend(gone.iter().filter_map(|key| self.told.remove(key)).map(|seen| (seen, true)));
+        self.last = now.into_keys().collect();
         changes
     }
 }
@@ -234,15 +294,14 @@ mod tests {
     #[test]
     fn what_comes_and_goes_is_told_once_it_was_so_twice() {
         let mut changes = Changes::default();
-        let found = || vec![finding(Severity::Wrong)];
-        let told = |changes: Vec<(Finding, bool)>| changes.into_iter().map(|(_, gone)| gone).collect::<Vec<_>>();
-        assert!(changes.after(found()).is_empty(), "seen once");
-        assert_eq!(told(changes.after(found())), [false]);
-        assert!(changes.after(found()).is_empty(), "told already");
-        assert!(changes.after(Vec::new()).is_empty(), "missed once");
-        assert!(changes.after(found()).is_empty(), "it was there all the time");
-        assert!(changes.after(Vec::new()).is_empty());
-        assert_eq!(told(changes.after(Vec::new())), [true]);
-        assert!(changes.after(Vec::new()).is_empty());
+        let mut told = |seen: &[&'static str]| changes.after(seen.to_vec(), |seen| *seen);
+        assert!(told(&["db3"]).is_empty(), "seen once");
+        assert_eq!(told(&["db3"]), [("db3", false)]);
+        assert!(told(&["db3"]).is_empty(), "told already");
+        assert!(told(&[]).is_empty(), "missed once");
+        assert!(told(&["db3"]).is_empty(), "it was there all the time");
+        assert!(told(&[]).is_empty());
+        assert_eq!(told(&[]), [("db3", true)]);
+        assert!(told(&[]).is_empty());
     }
 }

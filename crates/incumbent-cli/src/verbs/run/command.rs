@@ -4,12 +4,13 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use incumbent::store::{BootClock, Clock};
-use incumbent::{LossReason, Term, Timestamp, Unfenced};
+use incumbent::{FencingToken, LossReason, Term, Timestamp, Unfenced};
 use incumbent_guardian::{CommandSpec, Event, Exit, Guardian, HEAD_START, NotStarted, OrderError, Step};
 use rustix::process::Signal;
 
 use super::signals::{Asked, Signals};
 use crate::args::RunArgs;
+use crate::claims;
 use crate::failure::Failure;
 use crate::output::Console;
 use crate::store_url;
@@ -253,7 +254,7 @@ impl CommandRun<'_> {
 }
 
 /// The command with its environment.
-pub(super) fn command(args: &RunArgs, name: &str, token: Option<u64>, grace: Duration) -> CommandSpec {
+pub(super) fn command(args: &RunArgs, name: &str, token: Option<&FencingToken>, grace: Duration) -> CommandSpec {
     let words = args.command.iter();
     let spec = if args.shell {
         let line: Vec<_> = words.map(|word| word.as_os_str()).collect();
@@ -262,15 +263,15 @@ pub(super) fn command(args: &RunArgs, name: &str, token: Option<u64>, grace: Dur
         CommandSpec::new(words)
     };
     let spec = spec
-        .env("INCUMBENT_ELECTION", args.target.election.as_str())
+        .env(claims::ELECTION, args.target.election.as_str())
         .env("INCUMBENT_NAME", name)
         // We speak to the service manager for both.
         .env_remove("NOTIFY_SOCKET")
         .leftover_grace(grace);
     // One that was inherited is not this term's.
     let spec = match token {
-        Some(token) => spec.env("INCUMBENT_TOKEN", token.to_string()),
-        None => spec.env_remove("INCUMBENT_TOKEN"),
+        Some(token) => spec.env(claims::TOKEN, token.get().to_string()).env(claims::STORE_ID, token.store.to_string()),
+        None => spec.env_remove(claims::TOKEN).env_remove(claims::STORE_ID),
     };
     if store_url::variable_has_secret() { spec.env_remove(store_url::VARIABLE) } else { spec }
 }

@@ -14,16 +14,16 @@ use std::time::Duration;
 use incumbent::{Candidacy, Client, Election, Leadership, LossReason, ResignError, Role, Term, Unfenced};
 use incumbent_guardian::{Event, Exit, Guardian};
 use rustix::process::Signal;
-use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::read::quoted;
 use super::{
-    candidate_name, close, last_error, recorded, say_what_is_waited_for, standing_client, value_bytes, witness_term,
+    candidate_name, close, equipped, last_error, say_what_is_waited_for, standing_client, value_bytes, witness_term,
 };
 use crate::args::RunArgs;
-use crate::claims::ClaimKeeper;
+use crate::claims::{self, ClaimKeeper, LastWord};
 use crate::failure::Failure;
+use crate::guarding;
 use crate::health;
 use crate::logging;
 use crate::output::{Console, printable};
@@ -68,17 +68,13 @@ pub(crate) fn run(args: RunArgs, store: StoreUrl, console: &Console) -> Result<u
     }
     look_for_free_descriptors()?;
     // Before there are threads and descriptors that it could inherit.
-    let guardian = start_guardian()?;
+    let guardian = guarding::start()?;
     let mut death = None;
     let code = block_on(supervise(&args, store, guardian, console, &mut death))?;
     if let Some(death) = death {
         death.die();
     }
     Ok(code)
-}
-
-fn start_guardian() -> Result<Guardian, Failure> {
-    Guardian::start().map_err(|error| Failure::error(error.to_string()))
 }
 
 async fn supervise(
@@ -120,8 +116,10 @@ async fn take_part(
             .warn("a member of a group is long-lived: this one leaves the group when the command ends; use --forever");
     }
     let among_peers = client.group().is_some();
-    let claims = ClaimKeeper::new(console);
+    let claims = ClaimKeeper::new(&store, console);
+    let last_word = last_word_of(guardian);
     let mut supervisor = Supervisor {
+        store,
         name,
         grace,
         began,
@@ -130,6 +128,7 @@ async fn take_part(
         signals,
         announcer,
         claims,
+        last_word,
         args,
         console,
         death: None,
@@ -149,6 +148,7 @@ fn wait_of(args: &RunArgs) -> Option<Duration> {
 struct Supervisor<'a> {
     args: &'a RunArgs,
     console: &'a Console,
+    store: StoreUrl,
     name: String,
     grace: Duration,
     /// Since when it waits for its first election.
@@ -159,6 +159,8 @@ struct Supervisor<'a> {
     signals: Signals,
     announcer: Announcer,
     claims: ClaimKeeper,
+    /// Where the guardian says that nothing of the command is left.
+    last_word: Option<LastWord>,
     /// Ctrl-C or Ctrl-\ was typed: how to end.
     death: Option<Death>,
 }
@@ -177,8 +179,9 @@ impl Supervisor<'_> {
             .candidate(self.name.as_str())
             .value(value_bytes(&self.args.candidate))
             .health(health::checks(&self.args.candidate.health))
-            .hold_until_stopped();
-        let candidate = recorded(candidate, &self.args.candidate);
+            .hold_until_stopped()
+            .work_is_guarded(claims::has_stopped);
+        let candidate = equipped(candidate, &self.args.candidate);
         let mut limit = self.limit(client);
         let mut candidacy = match self.stand(candidate.stand(), limit).await? {
             Ok(candidacy) => candidacy,
@@ -193,8 +196,10 @@ impl Supervisor<'_> {
                     Waited::Elected(leadership) => *leadership,
                     Waited::Exit(code) => return Ok(code),
                 };
-            witness_term(&handle, &leadership, self.console);
-            let claim = self.claims.claim(&leadership.term(), &self.name);
+            self.keep_last_word(true);
+            witness_term(&handle, &leadership, &self.store, self.console);
+            let guardian = u32::try_from(self.guardian.pid()).ok();
+            let claim = self.claims.claim(&leadership.term(), &self.name, guardian);
             let ended = self.serve(&leadership).await?;
             if let Some(claim) = claim {
                 claim.end().await;
@@ -270,17 +275,15 @@ impl Supervisor<'_> {
                     }
                 },
                 code = self.signals.leave_when_idle() => return Ok(Waited::Exit(self.leave(code))),
-                // 122 says that somebody else leads or that it is paused. If neither is known, the
-                // work may be undone everywhere: that is a failure.
-                () = until(limit) => return match Obstacle::of(&candidacy.role()) {
+                // 122 says that somebody else leads, that it is paused, or that this one is not fit
+                // for it. If none of these is known, the store or the group has not answered: a
+                // failure.
+                () = until(limit) => return match Obstacle::of(&candidacy.role(), candidacy) {
                     Some(obstacle) => Ok(Waited::Exit(self.not_elected(election, &obstacle).await)),
-                    None => Err(self.unfit(candidacy, &candidacy.role()).unwrap_or_else(|| self.no_answer())),
+                    None => Err(self.no_answer()),
                 },
                 role = roles.next() => {
-                    if only_try && let Some(failure) = self.unfit(candidacy, &role) {
-                        return Err(failure);
-                    }
-                    if only_try && let Some(obstacle) = Obstacle::of(&role) {
+                    if only_try && let Some(obstacle) = Obstacle::of(&role, candidacy) {
                         return Ok(Waited::Exit(self.not_elected(election, &obstacle).await));
                     }
                     self.narrate(&role);
@@ -327,7 +330,7 @@ impl Supervisor<'_> {
         let with = token.map_or_else(|| "without a token".to_owned(), |token| format!("with token {token}"));
         self.console.note(format!("{} leads {} {with}", self.name, self.args.target.election));
         self.announcer.leading(token);
-        let spec = command::command(self.args, &self.name, token, self.grace);
+        let spec = command::command(self.args, &self.name, term.token_if_any(), self.grace);
         let mut rest = FIRST_REST;
         loop {
             let began = Instant::now();
@@ -381,12 +384,19 @@ impl Supervisor<'_> {
                 Some(code)
             }
             given = giving => {
-                if let Err(error) = given {
-                    self.console.warn(error.to_string());
+                match given {
+                    Ok(()) => self.keep_last_word(false),
+                    Err(error) => self.console.warn(error.to_string()),
                 }
                 None
             }
         }
+    }
+
+    /// Whether the record may say that a term of ours is open: then the guardian's word says that
+    /// it is over, for the next one on this host.
+    fn keep_last_word(&mut self, kept: bool) {
+        self.last_word.iter_mut().for_each(|word| word.keep(kept));
     }
 
     /// We were asked to leave while no command runs.
@@ -423,6 +433,7 @@ impl Supervisor<'_> {
 
     async fn not_elected(&self, election: &Election<Unfenced>, obstacle: &Obstacle) -> u8 {
         let why = match obstacle {
+            Obstacle::Unfit(how) => format!("it is {how}"),
             Obstacle::Paused => "the election is paused".to_owned(),
             Obstacle::Ahead(ahead) => match self.who_leads(election).await {
                 Some(leader) => format!("{leader} leads"),
@@ -453,13 +464,6 @@ impl Supervisor<'_> {
             .next(format!("{status}, with the same --store, says which members are missing"))
     }
 
-    /// Its own health keeps this candidate out of the line, so whether another one does the work is
-    /// as unknown as if the store had not answered.
-    fn unfit(&self, candidacy: &Candidacy<Unfenced>, role: &Role) -> Option<Failure> {
-        let is_out = *role == Role::Out(LossReason::Unhealthy);
-        is_out.then(|| Failure::error(format!("{} was not elected: it is {}", self.name, candidacy.health())))
-    }
-
     /// No command runs, so a dead guardian does no harm; but the next command needs one.
     async fn on_idle_guardian(&mut self, event: Option<Event>) -> Result<(), Failure> {
         if matches!(event, Some(Event::GuardianDied) | None) {
@@ -471,16 +475,22 @@ impl Supervisor<'_> {
 
     async fn replace_guardian(&mut self) -> Result<(), Failure> {
         sleep(GUARDIAN_REST).await;
-        let (sender, started) = oneshot::channel();
-        // It takes a moment, in which the session has to be renewed. Not a thread of the runtime,
-        // which panics if there is none.
-        let thread = std::thread::Builder::new().name("guardian-start".into());
-        let spawned = thread.spawn(move || drop(sender.send(start_guardian())));
-        spawned.map_err(|error| Failure::error(format!("cannot start a guardian: {error}")))?;
-        let started = started.await.map_err(|_| Failure::error("cannot start a guardian"))?;
-        *self.guardian = started?;
+        // What the last one has said is not true of what the next one runs.
+        if let Some(last_word) = self.last_word.take() {
+            last_word
+                .take_back()
+                .map_err(|error| Failure::system("cannot take back a guardian's last word", &error))?;
+        }
+        *self.guardian = guarding::start_aside().await?;
+        self.last_word = last_word_of(self.guardian);
         Ok(())
     }
+}
+
+/// Without it, a term that is left open waits for a person's word.
+fn last_word_of(guardian: &Guardian) -> Option<LastWord> {
+    let asked = LastWord::asked_of(guardian);
+    asked.inspect_err(|error| tracing::debug!(%error, "the guardian cannot leave a last word")).ok()
 }
 
 fn no_answer_of_store() -> Failure {
@@ -496,11 +506,14 @@ enum Obstacle {
     /// Somebody is ahead in line, or leads.
     Ahead(String),
     Paused,
+    /// Its own health keeps it out of the line: who leads is another question.
+    Unfit(String),
 }
 
 impl Obstacle {
-    fn of(role: &Role) -> Option<Obstacle> {
+    fn of(role: &Role, candidacy: &Candidacy<Unfenced>) -> Option<Obstacle> {
         match role {
+            Role::Out(LossReason::Unhealthy) => Some(Obstacle::Unfit(candidacy.health().to_string())),
             // Among peers: nobody leads yet, and it may be this one.
             Role::Following { ahead: None, token: None } => None,
             Role::Following { ahead, .. } => {

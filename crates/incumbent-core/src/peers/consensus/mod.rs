@@ -385,6 +385,7 @@ impl Consensus {
                     self.give_up_standing(now);
                 }
             }
+            Command::Unwell(_) => {}
             Command::Leave => self.leave(now, LossReason::Resigned),
         }
     }

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use super::message::{Ballot, Contact, Message, Position};
 use super::{Consensus, Input, Output, Role};
 use crate::entry::Token;
-use crate::machine::{Claim, Event, LossReason};
+use crate::machine::{Event, LossReason, Title};
 use crate::office::Refusal;
 use crate::peers::group::MemberId;
 use crate::peers::machine::OperatorRequest;
@@ -272,8 +272,8 @@ impl Consensus {
         self.known.leader = Some(self.group.me());
         self.known.version = leading.version;
         self.known.value = self.value.clone();
-        let (term, claim, deadline) = (self.tenure.term(), Claim::Term(token), self.tenure.deadline());
-        self.event(Event::Elected { term, claim, deadline });
+        let (term, title, deadline) = (self.tenure.term(), Title::Term(token), self.tenure.deadline());
+        self.event(Event::Elected { term, title, deadline });
         // The others learn of it at once.
         self.beat(now);
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::*;
 use crate::entry::Nonce;
-use crate::machine::{Claim, TermNo};
+use crate::machine::{TermNo, Title};
 use crate::peers::machine::OperatorRequest;
 use crate::standing::{Cas, Fault};
 
@@ -103,7 +103,7 @@ fn a_silent_group_elects_one_and_all_learn_its_value() {
     members[0].handle(now, Input::Tick);
     let told = talk(&mut members, now);
     let lease = ConsensusSettings::default().lease_of(MS * 1_500);
-    let elected = Event::Elected { term: TermNo(1), claim: Claim::Term(term(1)), deadline: now + lease - MS * 50 };
+    let elected = Event::Elected { term: TermNo(1), title: Title::Term(term(1)), deadline: now + lease - MS * 50 };
     assert!(told.contains(&(0, elected)), "{told:?}");
     let news = Event::Led { leader: MemberId(0), term: Some(term(1)), value: "value 0".into() };
     assert!(told.contains(&(1, news.clone())) && told.contains(&(2, news)), "{told:?}");
@@ -277,7 +277,7 @@ fn a_group_of_one_leads_alone_and_cannot_come_back_from_a_lost_state() {
     let said = outputs(&mut alone, at(3_000));
     assert!(said.contains(&Output::Event(Event::Elected {
         term: TermNo(1),
-        claim: Claim::Term(term(1)),
+        title: Title::Term(term(1)),
         deadline: Timestamp::MAX
     })));
     let mut lost = start(Boot::Lost);

@@ -187,8 +187,8 @@ impl Reporter {
     fn event(&self, event: &Event) {
         let at = BootClock.now().as_nanos();
         self.write(&match event {
-            Event::Elected { claim, deadline, .. } => {
-                Report::Elected { at, term: claim.token().map(|token| token.get()), deadline: deadline.as_nanos() }
+            Event::Elected { title, deadline, .. } => {
+                Report::Elected { at, term: title.token().map(|token| token.get()), deadline: deadline.as_nanos() }
             }
             Event::Deadline(until) => Report::Deadline { until: until.as_nanos() },
             Event::Unelected(_) => Report::Unelected { at },

@@ -3,7 +3,7 @@
 
 use incumbent::{Incarnation, Sighting, Token};
 
-use super::super::evidence::{Answer, Head, Round};
+use super::super::evidence::{Answer, Head, Round, without_twins};
 use super::*;
 use crate::claims::{HostClaims, LivingClaim};
 
@@ -16,7 +16,7 @@ fn head(token: u64) -> Head {
 }
 
 fn led_by(token: u64) -> Look {
-    Look { head: Some(head(token)), in_line: 2, ..Look::default() }
+    Look { head: Some(head(token)), first: Some(head(token)), in_line: 2, ..Look::default() }
 }
 
 fn vacant() -> Look {
@@ -34,11 +34,21 @@ fn claim(token: u64, left: u64) -> LivingClaim {
         remaining_ms: Some(left),
         stopping: false,
         suspended: false,
+        work_gone: false,
+        url: None,
+        renewals: Vec::new(),
     }
 }
 
 fn answer(host: &str, claims: &[LivingClaim]) -> Answer {
-    let claims = HostClaims { v: 1, host: host.into(), claims: claims.to_vec(), unread: Vec::new() };
+    let claims = HostClaims {
+        v: 1,
+        host: host.into(),
+        boot: "b".into(),
+        claims: claims.to_vec(),
+        unread: Vec::new(),
+        work: Vec::new(),
+    };
     Answer { host: host.into(), at: Duration::from_millis(210), claims: Ok(claims) }
 }
 
@@ -59,6 +69,7 @@ fn evidence(rounds: Vec<Round>) -> Evidence {
         rounds,
         witness: Ok(None),
         fences: Vec::new(),
+        found_before: None,
     }
 }
 
@@ -71,9 +82,10 @@ fn codes(evidence: &Evidence) -> Vec<(&'static str, Severity)> {
     findings(evidence).iter().map(|finding| (finding.code, finding.severity)).collect()
 }
 
+/// Nothing is found but what is said for the record.
 fn healthy(evidence: &Evidence) {
     let found = findings(evidence);
-    assert!(found.is_empty(), "{found:#?}");
+    assert!(found.iter().all(|finding| finding.severity == Severity::Info), "{found:#?}");
 }
 
 fn witnessed(token: u64, id: u128) -> Result<Option<(Sighting, String)>, String> {
@@ -134,8 +146,53 @@ fn d02_a_claim_that_the_store_does_not_know() {
 fn d03_work_that_outlives_its_term() {
     let beside = lasting(&led_by(44), &[&[claim(41, 0)], &[claim(44, 9000)]]);
     assert_eq!(codes(&beside), [("D03", Severity::Wrong)]);
+    let gone = LivingClaim { work_gone: true, suspended: true, ..claim(41, 0) };
+    healthy(&lasting(&led_by(44), &[&[gone], &[claim(44, 9000)]]));
     let holding = lasting(&led_by(41), &[&[claim(41, 0)]]);
     assert_eq!(codes(&holding), [("D03", Severity::Warning)]);
+}
+
+#[test]
+fn d03_work_whose_leader_is_gone() {
+    let with_work = |look: &Look, store: &str, election: &str| {
+        let mut round = round(look, &[&[claim(44, 9000)], &[]]);
+        let (store, election) = (store.to_owned(), election.to_owned());
+        let Ok(host) = &mut round.answers[1].claims else { unreachable!() };
+        host.work.push(Work { pid: 7, program: "job".into(), election, store, token: 41 });
+        round
+    };
+    let lasts = |look: &Look, store, election| evidence(vec![with_work(look, store, election); 2]);
+    let beside = lasts(&led_by(44), STORE, "jobs/x");
+    assert_eq!(codes(&beside), [("D03", Severity::Wrong)]);
+    assert!(findings(&beside)[0].seen[0].contains("db2 pid 7 (job) was started with token 41"));
+    healthy(&lasts(&led_by(44), "store-0", "jobs/x"));
+    healthy(&lasts(&led_by(44), STORE, "jobs/y"));
+    let once = round(&led_by(44), &[&[claim(44, 9000)], &[]]);
+    healthy(&evidence(vec![with_work(&led_by(44), STORE, "jobs/x"), once.clone()]));
+    healthy(&evidence(vec![once, with_work(&led_by(44), STORE, "jobs/x")]));
+    // The entry of its leader is still in line.
+    let alone = Round { answers: vec![answer("db1", &[])], ..round(&led_by(41), &[]) };
+    let mut alone = evidence(vec![alone; 2]);
+    for round in &mut alone.rounds {
+        let Ok(host) = &mut round.answers[0].claims else { unreachable!() };
+        let (store, election) = (STORE.into(), "jobs/x".into());
+        host.work.push(Work { pid: 7, program: "job".into(), election, store, token: 41 });
+    }
+    assert_eq!(codes(&alone), [("D03", Severity::Warning)]);
+}
+
+#[test]
+fn d04_an_entry_that_nothing_will_remove() {
+    let foreign = Head { name: None, token: Some(9), id: None };
+    let first = Some(foreign.clone());
+    let first = Look { head: first.clone(), first, in_line: 2, stay: vec![foreign.clone()], ..Look::default() };
+    assert_eq!(codes(&lasting(&first, &[&[]])), [("D04", Severity::Wrong)]);
+    assert!(findings(&lasting(&first, &[&[]]))[0].next.ends_with("incumbent depose jobs/x --token 9"));
+    let behind = Look { stay: vec![foreign], ..led_by(4) };
+    assert_eq!(codes(&lasting(&behind, &[&[claim(4, 9000)]])), [("D04", Severity::Warning)]);
+    let (with, without) = (round(&behind, &[&[claim(4, 9000)]]), round(&led_by(4), &[&[claim(4, 9000)]]));
+    healthy(&evidence(vec![with.clone(), without.clone()]));
+    healthy(&evidence(vec![without, with]));
 }
 
 #[test]
@@ -143,6 +200,35 @@ fn d05_a_leader_of_which_nothing_is_heard() {
     let silent = |for_| lasting(&Look { silence: Some((for_, TTL)), ..led_by(44) }, &[&[claim(44, 9000)]]);
     assert_eq!(codes(&silent(TTL)), [("D05", Severity::Warning)]);
     healthy(&silent(TTL * 5 / 6));
+}
+
+#[test]
+fn d05_a_leader_whose_time_runs_out() {
+    let left = |left| {
+        let renewals = vec![Renewed { left_ms: 9700, lasts_ms: 14_700 }];
+        round(&led_by(44), &[&[LivingClaim { renewals, ..claim(44, left) }]])
+    };
+    assert_eq!(codes(&evidence(vec![left(1400), left(900)])), [("D05", Severity::Warning)]);
+    healthy(&evidence(vec![left(1400), left(14_000)]));
+    healthy(&evidence(vec![left(900), left(1400)]));
+    // Stopped for half its time, right before a renewal.
+    healthy(&evidence(vec![left(2500), left(2450)]));
+    // What the store does not know is another finding.
+    let unknown = |left_ms| {
+        let Round { answers, .. } = left(left_ms);
+        Round { answers, ..round(&vacant(), &[]) }
+    };
+    assert_eq!(codes(&evidence(vec![unknown(1400), unknown(900)])), [("D02", Severity::Warning)]);
+}
+
+#[test]
+fn d15_candidates_that_raise_no_fence() {
+    let mixed = Look { foreign: 1, ..led_by(44) };
+    let leads: &[LivingClaim] = &[claim(44, 9000)];
+    let guarded = |look: &Look| Evidence { fences: fence(44, STORE), ..lasting(look, &[leads]) };
+    assert_eq!(codes(&guarded(&mixed)), [("D15", Severity::Warning)]);
+    healthy(&guarded(&led_by(44)));
+    healthy(&lasting(&mixed, &[leads]));
 }
 
 #[test]
@@ -158,6 +244,13 @@ fn d06_a_store_that_is_older_than_it_was() {
     let replaced = Evidence { fences: fence(5, "store-0"), ..led() };
     assert_eq!(codes(&replaced), [("D06", Severity::Wrong)]);
     assert_eq!(findings(&replaced)[0].what, "the store was replaced");
+    let remembered = |store: &str| Some((store.to_owned(), "/state/places/x.store".to_owned()));
+    let another = Evidence { found_before: remembered("store-0"), ..led() };
+    assert_eq!(codes(&another), [("D06", Severity::Wrong)]);
+    assert_eq!(findings(&another)[0].what, "the store was replaced");
+    assert!(findings(&another)[0].seen[0].contains("/state/places/x.store"));
+    healthy(&Evidence { found_before: remembered(STORE), ..led() });
+    healthy(&Evidence { found_before: remembered("store-0"), identity: None, ..led() });
     let both = Evidence { fences: fence(31, STORE), witness: witnessed(31, 31), ..led() };
     assert_eq!(codes(&both).len(), 1);
 
@@ -185,10 +278,72 @@ fn d08_tokens_that_went_back() {
 }
 
 #[test]
+fn d09_a_first_in_line_that_does_not_take_office() {
+    let taking = Look { is_taking: true, head: None, ..led_by(44) };
+    let stuck = lasting(&taking, &[&[]]);
+    assert_eq!(codes(&stuck), [("D09", Severity::Warning)]);
+    let fencing = lasting(&Look { is_fencing: true, ..taking.clone() }, &[&[]]);
+    assert_eq!(codes(&fencing), [("D09", Severity::Warning)]);
+    assert!(findings(&stuck)[0].next.contains("depose") && !findings(&fencing)[0].next.contains("depose"));
+    healthy(&lasting(&taking, &[&[claim(44, 9000)]]));
+    // It was seen to take office, and then it had.
+    healthy(&evidence(vec![round(&taking, &[&[]]), round(&led_by(44), &[&[claim(44, 9000)]])]));
+    healthy(&evidence(vec![round(&taking, &[&[]])]));
+    let next = Look { first: Some(head(45)), ..taking.clone() };
+    healthy(&evidence(vec![round(&taking, &[&[]]), round(&next, &[&[]])]));
+}
+
+#[test]
+fn d12_a_term_that_was_left_open() {
+    let open = |host: &str| {
+        let (name, boot) = ("node-41".into(), "b".into());
+        let term = OpenTerm { token: 41, name, host: host.into(), boot, claims: true, age: Some(TTL) };
+        Look { left_open: Some(term), ..led_by(44) }
+    };
+    let but = |change: &dyn Fn(&mut OpenTerm)| {
+        let mut look = open("db2");
+        change(look.left_open.as_mut().unwrap());
+        look
+    };
+    let leads: &[LivingClaim] = &[claim(44, 9000)];
+    assert_eq!(codes(&lasting(&open("db3"), &[leads])), [("D12", Severity::Warning)], "db3 was not asked");
+    let asked = lasting(&open("db2"), &[leads, &[]]);
+    assert_eq!(codes(&asked), [("D12", Severity::Info)]);
+    assert!(findings(&asked)[0].seen[0].contains("db2 says that no process of it is left"));
+    for other in [but(&|term| term.boot = "c".into()), but(&|term| term.claims = false)] {
+        assert_eq!(codes(&lasting(&other, &[leads, &[]])), [("D12", Severity::Warning)], "nobody can say that");
+    }
+    let mut unread = asked.clone();
+    let Ok(host) = &mut unread.rounds[2].answers[1].claims else { unreachable!() };
+    host.unread.push("/run/incumbent: denied".into());
+    assert_eq!(codes(&unread), [("D12", Severity::Warning)]);
+    // Its process is there: that is another finding.
+    assert_eq!(codes(&lasting(&open("db2"), &[leads, &[claim(41, 0)]])), [("D03", Severity::Wrong)]);
+    // It was closed late.
+    healthy(&evidence(vec![round(&open("db3"), &[leads]), round(&led_by(44), &[leads])]));
+    healthy(&evidence(vec![round(&led_by(44), &[leads]), round(&open("db3"), &[leads])]));
+}
+
+#[test]
+fn d18_renewals_that_come_late() {
+    let renewed = |late: usize| {
+        let renewal = |number| Renewed { left_ms: if number < late { 3000 } else { 9700 }, lasts_ms: 14_700 };
+        let claim = LivingClaim { renewals: (0..20).map(renewal).collect(), ..claim(44, 9000) };
+        lasting(&led_by(44), &[&[claim]])
+    };
+    assert_eq!(codes(&renewed(3)), [("D18", Severity::Warning)]);
+    let seen = findings(&renewed(3)).remove(0).seen.join("\n");
+    assert!(seen.contains("of its last 20 renewals 3 came late; left: 9.7 s of 14.7 s, at worst 3 s"), "{seen}");
+    healthy(&renewed(2));
+}
+
+#[test]
 fn d10_nobody_stands_where_somebody_led() {
     let nobody = lasting(&vacant(), &[&[]]);
     assert_eq!(codes(&Evidence { witness: witnessed(41, 1), ..nobody.clone() }), [("D10", Severity::Warning)]);
-    healthy(&nobody);
+    assert_eq!(codes(&nobody), [("D10", Severity::Info)], "nobody is missed, and yet it is said");
+    let deposed = lasting(&Look { deposed: Some(41), ..vacant() }, &[&[]]);
+    assert!(findings(&deposed)[0].seen[0].contains("token 41 was deposed"));
     let order = Some(Ordered { text: "by ada".into(), age: Some(Duration::from_secs(3600)) });
     healthy(&Evidence { witness: witnessed(41, 1), ..lasting(&Look { paused: order, ..vacant() }, &[&[]]) });
     healthy(&Evidence { witness: witnessed(41, 1), ..lasting(&Look { ended: true, ..vacant() }, &[&[]]) });
@@ -203,6 +358,15 @@ fn d11_an_order_that_was_forgotten() {
     assert_eq!(codes(&frozen(25)), [("D11", Severity::Warning)]);
     healthy(&paused(1));
     healthy(&frozen(1));
+}
+
+#[test]
+fn d11_an_election_that_health_moves_no_more() {
+    let held_back = Some((41, Some(Duration::from_secs(60))));
+    let evidence = lasting(&Look { held_back, ..led_by(44) }, &[&[claim(44, 9000)]]);
+    assert_eq!(codes(&evidence), [("D11", Severity::Warning)]);
+    let finding = &findings(&evidence)[0];
+    assert!(finding.seen[0].contains("token 41") && finding.next.ends_with("incumbent ack jobs/x"), "{finding:?}");
 }
 
 #[test]
@@ -224,7 +388,7 @@ fn d13_and_d14_members_that_are_missing_wiped_or_foreign() {
 fn d16_a_store_that_promises_less() {
     let weak = (TokenStrength::Volatile, vec!["appendonly is off".to_owned()]);
     let redis = Evidence { tokens: Some(weak), ..lasting(&led_by(44), &[&[claim(44, 9000)]]) };
-    assert_eq!(codes(&redis), [("D16", Severity::Warning)]);
+    assert_eq!(codes(&redis), [("D16", Severity::Info)], "no runbook ends it");
     assert_eq!(findings(&redis)[0].seen, ["appendonly is off"]);
 }
 
@@ -290,6 +454,28 @@ fn one_that_was_not_asked_is_named() {
     let moving = Round { before: led_by(41), ..round(&led_by(44), &[&[claim(44, 9000)]]) };
     missing(&evidence(vec![moving]), "changing hands");
     missing(&Evidence { witness: Err("damaged".into()), ..led() }, "damaged");
-    let fences = vec![FenceSeen { place: "/srv/marks".into(), mark: Err("denied".into()) }];
-    missing(&Evidence { fences, ..led() }, "/srv/marks");
+    for mark in [Err("denied".into()), Ok(None)] {
+        let fences = vec![FenceSeen { place: "/srv/marks".into(), mark }];
+        missing(&Evidence { fences, ..led() }, "the fence /srv/marks");
+    }
+    assert_eq!(looked_at(&Evidence { fences: fence(44, STORE), ..led() }), ["db1", "db2", "the fence /srv/marks"]);
+}
+
+#[test]
+fn a_host_that_answers_for_two_was_asked_once() {
+    let mut answers = vec![answer("db1", &[claim(44, 9000)]), answer("db2", &[]), answer("alias", &[claim(44, 9000)])];
+    let Ok(said) = &mut answers[2].claims else { unreachable!() };
+    said.host = "db1".into();
+    let mut another_boot = answers.clone();
+    without_twins(&mut answers);
+    assert!(answers[..2].iter().all(|answer| answer.claims.is_ok()));
+    let why = answers[2].claims.as_ref().unwrap_err();
+    assert_eq!(why, "db1 answered, which has answered as db1 already");
+    // Two containers, or two hosts of one name.
+    for boot in ["other", ""] {
+        let Ok(said) = &mut another_boot[2].claims else { unreachable!() };
+        said.boot = boot.into();
+        without_twins(&mut another_boot);
+        assert!(another_boot.iter().all(|answer| answer.claims.is_ok()), "{boot:?}");
+    }
 }

@@ -1,0 +1,149 @@
+//! `--fence-cmd`: programs that stop a last leader on another host, under a guardian.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use incumbent::store::{ElectionName, Incarnation, Office, Store};
+use incumbent::{Origin, TermRecord, Terms, Token};
+use incumbent_file::FileStore;
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::host::{Host, Process, Spoken, eventually};
+
+/// A program that lasts, and what it has started. Of the lock nothing is left when none of them is.
+const LASTS: &str = "exec 9>lock; flock 9; sleep 1000 & touch held; sleep 1000; true";
+
+/// An election whose last leader, on another host, has left its term open.
+fn left_open_elsewhere() -> Host {
+    let host = Host::new();
+    host.ok(["run", "jobs/x", "--", "true"]);
+    let origin = Origin::new("node-1", "another boot", "");
+    let last = TermRecord::open(Token::new(1).unwrap(), Incarnation::from_bits(1), "z\ny".into(), origin);
+    let office = Office::default().with_terms(Terms::default().with(last));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = FileStore::open(host.path("store")).unwrap();
+        let election = ElectionName::new("jobs/x").unwrap();
+        store.set_office(&election, Office::default().version, &office).await.unwrap();
+    });
+    host
+}
+
+/// A program with this line.
+fn program(host: &Host, name: &str, line: &str) -> String {
+    let path = host.path(name);
+    fs::write(&path, format!("#!/bin/sh\ncd {}\n{line}\n", host.path("").display())).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// A candidate that stops the last leader with these programs.
+fn start(host: &Host, more: &[&str], programs: &[String]) -> Process {
+    let mut args = vec!["run", "--name", "b", "--fence-targets", "node-1", "--fence-delay", "10ms"];
+    args.extend(more);
+    args.extend(programs.iter().flat_map(|program| ["--fence-cmd", program.as_str()]));
+    args.extend(["jobs/x", "--", "sleep", "1000"]);
+    host.start(args)
+}
+
+/// What is on record of the shot at the last leader.
+fn shot(host: &Host) -> Value {
+    host.run(["history", "jobs/x", "--json"]).json()["terms"][0]["fence"].clone()
+}
+
+fn until_result(host: &Host, result: &str) -> Value {
+    eventually(result, || Some(shot(host)).filter(|shot| shot["result"] == result))
+}
+
+fn lock_is_free(host: &Host) {
+    let lock = fs::File::open(host.path("lock")).unwrap();
+    eventually("nothing of it is left", || flock(&lock, FlockOperation::NonBlockingLockExclusive).ok());
+}
+
+#[test]
+fn levels_are_tried_in_order_until_one_has_stopped_it() {
+    let host = left_open_elsewhere();
+    let lines = ["echo 1 >> ran; exit 1", "echo 2 >> ran; env > said; echo noise; cat", "echo 3 >> ran"];
+    let names = ["level-1", "level-2", "level-3"];
+    let programs: Vec<_> = names.iter().zip(lines).map(|(name, line)| program(&host, name, line)).collect();
+    let mut next = start(&host, &[], &programs);
+    eventually("b leads", || host.leader("jobs/x"));
+    assert_eq!(shot(&host)["result"], "stopped");
+    assert_eq!(fs::read_to_string(host.path("ran")).unwrap(), "1\n2\n");
+    let said = fs::read_to_string(host.path("said")).unwrap();
+    for line in [
+        "INCUMBENT_ELECTION=jobs/x",
+        "INCUMBENT_TARGET=node-1",
+        "INCUMBENT_TARGET_NAME=zy",
+        "INCUMBENT_TARGET_HOST=node-1",
+        "INCUMBENT_TARGET_TOKEN=1",
+        "INCUMBENT_TARGET_END=open",
+        "INCUMBENT_ATTEMPT=1",
+        "INCUMBENT_TIMEOUT_MS=60000",
+    ] {
+        assert!(said.lines().any(|said| said == line), "{line} in {said}");
+    }
+    assert!(!said.contains("INCUMBENT_STORE="), "{said}");
+    next.signal(Signal::TERM);
+    next.wait();
+    assert!(!next.everything().iter().any(|spoken| matches!(spoken, Spoken::Out(line) if line.contains("noise"))));
+}
+
+#[test]
+fn why_it_failed_is_on_record_and_is_said_where_somebody_looks() {
+    let host = left_open_elsewhere();
+    let _next = start(&host, &["--on-fence-failure", "refuse"], &[program(&host, "switch-off", "exit 7")]);
+    assert_eq!(until_result(&host, "failed")["order"]["reason"], "switch-off exited with 7");
+    let text = host.ok(["history", "jobs/x"]).out;
+    assert!(text.contains("to stop it from outside, by token 2, failed: switch-off exited with 7"), "{text}");
+    let status = host.run(["status", "jobs/x", "--json"]).json();
+    assert_eq!((&status["vacant_because"], &status["fencing"]["token"]), (&json!("fencing"), &json!(1)));
+    assert_eq!(status["fencing"]["order"]["reason"], "switch-off exited with 7");
+    let text = host.run(["status", "jobs/x"]).out;
+    assert!(text.contains("failed: switch-off exited with 7"), "{text}");
+}
+
+#[test]
+fn a_program_that_cannot_be_started_has_stopped_nothing() {
+    let host = left_open_elsewhere();
+    let missing = host.path("missing").to_str().unwrap().to_owned();
+    let _next = start(&host, &["--on-fence-failure", "refuse"], &[missing]);
+    let why = until_result(&host, "failed")["order"]["reason"].to_string();
+    assert!(why.contains("missing cannot be started: "), "{why}");
+}
+
+#[test]
+fn what_does_not_end_in_time_is_killed_and_may_have_stopped_it() {
+    let host = left_open_elsewhere();
+    let programs = [program(&host, "lasts", LASTS), program(&host, "fails", "exit 1")];
+    let _next = start(&host, &["--on-fence-failure", "refuse", "--fence-timeout", "3s"], &programs);
+    assert_eq!(until_result(&host, "timed_out")["order"]["reason"], "lasts did not end within 3 s");
+    // It may have been killed before it got anywhere.
+    if host.path("held").exists() {
+        lock_is_free(&host);
+    }
+}
+
+#[test]
+fn a_program_does_not_outlive_the_one_that_was_killed_while_it_ran() {
+    let host = left_open_elsewhere();
+    let mut next = start(&host, &["--fence-timeout", "10m"], &[program(&host, "lasts", LASTS)]);
+    eventually("the program runs", || host.path("held").exists().then_some(()));
+    next.signal(Signal::KILL);
+    next.wait();
+    lock_is_free(&host);
+    assert_eq!(shot(&host)["result"], "claimed", "it may have been fired");
+}
+
+#[test]
+fn a_program_does_not_outlive_the_place_for_which_it_runs() {
+    let host = left_open_elsewhere();
+    let mut next = start(&host, &["--fence-timeout", "10m"], &[program(&host, "lasts", LASTS)]);
+    eventually("the program runs", || host.path("held").exists().then_some(()));
+    next.signal(Signal::TERM);
+    next.wait();
+    lock_is_free(&host);
+    assert_eq!(shot(&host)["result"], "claimed");
+}

@@ -1,0 +1,238 @@
+//! Who takes a vacant office: the first in line, or one behind it that is better.
+//!
+//! The first in line that is unwell, or has a priority, reads the line before it takes office. If
+//! somebody is better, it asks that one to take its place, by the notice with which any office is
+//! handed over. It gives its place up only once the heir is next and ready, and only while the
+//! heir's entry is there. Whatever comes between, it takes office itself: it never just goes away,
+//! so somebody leads, however bad all of them are.
+//!
+//! It asks once, and one that was handed its place asks nobody: with no deaths a vacancy costs one
+//! handover. Nobody is asked while somebody leads, nor where terms are on record. One that was
+//! asked and could not take office is the worst of all until it has led.
+
+use super::fitness::{HANDED_OVER_WITHIN, LOOKED_AT};
+use super::{Candidacy, State};
+use crate::entry::{Entry, EntryId, Held, Nonce};
+use crate::machine::Op;
+use crate::office::{Handover, Heir, Order, Refusal};
+use crate::outbox::Outbox;
+use crate::standing::{Cas, Line};
+use crate::time::Timestamp;
+
+/// Why the first in line hands its place on, for people who read the record.
+const REASON: &str = "first in line at a vacancy, and another is better";
+
+/// How far the first in line has come with it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(super) enum Choice {
+    /// Nobody was looked at.
+    #[default]
+    Open,
+    /// One that is better is asked by this notice, until then.
+    Asked {
+        nonce: Nonce,
+        until: Timestamp,
+        /// The record had moved on: the notice was not written.
+        refused: bool,
+    },
+    /// It was ready: our place goes to it.
+    Ceding(Nonce),
+    /// We take office ourselves. A notice of ours may still be in the record: in office we refuse
+    /// it, for this.
+    Made(Option<(Nonce, Refusal)>),
+}
+
+impl Choice {
+    /// When the one that was asked is waited for no longer.
+    pub(super) fn ends_at(self) -> Option<Timestamp> {
+        match self {
+            Choice::Asked { until, .. } => Some(until),
+            _ => None,
+        }
+    }
+
+    /// Whether this notice is ours.
+    pub(super) fn is_by(self, handover: &Handover) -> bool {
+        match self {
+            Choice::Asked { nonce, .. } | Choice::Ceding(nonce) | Choice::Made(Some((nonce, _))) => {
+                nonce == handover.nonce
+            }
+            Choice::Open | Choice::Made(None) => false,
+        }
+    }
+
+    /// As a leader: why our own notice came to nothing.
+    pub(super) fn refusal_of(self, handover: &Handover) -> Option<Refusal> {
+        match self {
+            Choice::Made(Some((nonce, why))) if nonce == handover.nonce => Some(why),
+            _ => None,
+        }
+    }
+}
+
+impl Candidacy {
+    /// Whether the first in line chooses, or waits for the one that it has asked, before it takes
+    /// office.
+    pub(super) fn is_choosing(&mut self, now: Timestamp, held: &Held) -> bool {
+        let asked = self.office.handover_from(held.token).map(|handover| handover.nonce);
+        let once = self.settings.policy.hands_on_once();
+        self.choice = match self.choice {
+            Choice::Asked { nonce, until, .. } if asked == Some(nonce) && now < until && !self.is_kept_in_place() => {
+                return true;
+            }
+            Choice::Asked { refused: true, .. } if asked.is_none() => Choice::Open,
+            Choice::Asked { nonce, .. } => Choice::Made(Some((nonce, Refusal::TimedOut))),
+            Choice::Made(Some(_)) if !once => Choice::Open,
+            other => other,
+        };
+        let has_reason = self.requested.unwell || self.who.priority.is_some();
+        let is_asked = asked.is_some() || self.is_heir(held);
+        // Where terms are on record, the one who saw the last leader go sees to what it left.
+        let is_free = !self.is_recorded() && !self.is_kept_in_place();
+        self.choice == Choice::Open && has_reason && is_free && !(is_asked && once)
+    }
+
+    /// Whether an operator has said that nothing moves the office, or is asked to say that it may.
+    fn is_kept_in_place(&self) -> bool {
+        self.is_frozen() || self.is_held_back()
+    }
+
+    /// Whether our place was handed to us.
+    fn is_heir(&self, held: &Held) -> bool {
+        let handover = self.office.handover.as_ref().filter(|handover| handover.refused.is_none());
+        handover.and_then(|handover| handover.heir.as_ref()).is_some_and(|heir| heir.is(held))
+    }
+
+    /// We are on the way into office: nobody else is asked any more.
+    pub(super) fn settle_choice(&mut self) {
+        if self.choice == Choice::Open {
+            self.choice = Choice::Made(None);
+        }
+    }
+
+    /// What the first in line does about it next.
+    pub(super) fn choice_duty(&mut self, now: Timestamp, held: &Held) -> Option<Op> {
+        let waited = matches!(self.choice, Choice::Asked { .. });
+        if self.is_choosing(now, held) {
+            let unread = self.choice == Choice::Open || !self.notices.line_read;
+            return unread.then(|| Op::Line(self.who.election.clone(), LOOKED_AT));
+        }
+        // In vain. Whether we are still first is looked at before we take office.
+        waited.then(|| Op::Standing(held.clone(), None))
+    }
+
+    /// The heir whose readiness is waited for.
+    pub(super) fn heir_waited_for(&self, held: &Held) -> Option<EntryId> {
+        let is_waited_for = |handover: &&Handover| self.choice.ends_at().is_some() && self.choice.is_by(handover);
+        let handover = self.office.handover_from(held.token).filter(is_waited_for)?;
+        handover.heir.as_ref().map(|heir| heir.entry.clone())
+    }
+
+    /// The line was read by the first in it, which is not in office.
+    pub(super) fn on_line_to_choose_from(&mut self, now: Timestamp, held: Held, line: &Line, out: &mut Outbox) {
+        let behind = line.entries.split_first().filter(|(first, _)| first.is(&held)).map(|(_, behind)| behind);
+        let is_news = line.office.version != self.office.version;
+        let made = match (self.choice, behind) {
+            (Choice::Open, Some(behind)) => match self.choose(behind) {
+                Some(heir) => return self.ask(now, held, heir, out),
+                None => None,
+            },
+            (Choice::Asked { nonce, .. }, Some(behind)) if !is_news => match self.look_for_heir(&held, nonce, behind) {
+                Ok(Some(heir)) => {
+                    self.withdraw(held, Some(heir), out);
+                    self.choice = Choice::Ceding(nonce);
+                    return;
+                }
+                // A hint says when it is.
+                Ok(None) => return,
+                Err(why) => Some((nonce, why)),
+            },
+            // The record has changed since, or we are not first: verify.
+            (Choice::Asked { .. }, _) => {
+                self.look = true;
+                return;
+            }
+            (Choice::Open, None) => return self.on_choice_failed(),
+            (Choice::Ceding(_) | Choice::Made(_), _) => return,
+        };
+        self.choice = Choice::Made(made);
+        if is_news {
+            // Something may stand against it.
+            self.look = true;
+        } else {
+            self.on_first_in_line(now, held, out);
+        }
+    }
+
+    /// The one that was asked, once it is next and ready; or what keeps it from our place for good.
+    fn look_for_heir(&self, held: &Held, nonce: Nonce, behind: &[Entry]) -> Result<Option<EntryId>, Refusal> {
+        let handover = self.office.handover_from(held.token).filter(|handover| handover.nonce == nonce);
+        let Some(heir) = handover.and_then(|handover| handover.heir.as_ref()) else { return Err(Refusal::TimedOut) };
+        let place = behind.iter().position(|entry| Heir::of(entry).as_ref() == Some(heir));
+        let place = place.ok_or(Refusal::HeirGone)?;
+        if !self.is_better(&behind[place]) {
+            return Err(Refusal::HeirUnfit);
+        }
+        if behind[..place].iter().any(Entry::is_foreign) {
+            return Err(Refusal::ForeignBetween);
+        }
+        let is_ready = place == 0 && behind[0].ready == Some(nonce);
+        Ok(is_ready.then(|| heir.entry.clone()))
+    }
+
+    /// The best of those behind us that are better than we are. One of another library does not
+    /// step aside, and nobody gets past it.
+    fn choose(&self, behind: &[Entry]) -> Option<Heir> {
+        let ours = behind.iter().take_while(|entry| !entry.is_foreign());
+        self.pick(ours.filter(|entry| self.is_better(entry))).and_then(Heir::of)
+    }
+
+    fn is_better(&self, entry: &Entry) -> bool {
+        entry.merit.is_better_than(self.merit().gave_way(false)) || !self.settings.policy.picks_fit_heirs()
+    }
+
+    fn ask(&mut self, now: Timestamp, held: Held, heir: Heir, out: &mut Outbox) {
+        if !self.settings.policy.keeps_its_place() {
+            return self.withdraw(held, None, out);
+        }
+        let nonce = self.rng.nonce();
+        // Nobody leads meanwhile: no longer than another try at something that failed.
+        let within = HANDED_OVER_WITHIN.min(self.settings.renew_every);
+        self.choice = Choice::Asked { nonce, until: now + within, refused: false };
+        self.notices.line_read = false;
+        let order = Order::new(self.who.name.clone(), 0, REASON);
+        let handover = Handover::new(held.token, heir, nonce, within).ordered(order);
+        let op = self.set_office(self.office.clone().with_handover(handover));
+        self.call(now, op, out);
+    }
+
+    /// The record was not written, for certain.
+    pub(super) fn note_unwritten_choice(&mut self, cas: Cas) {
+        if let (Choice::Asked { refused, .. }, Cas::Refused) = (&mut self.choice, cas) {
+            *refused = true;
+        }
+    }
+
+    /// The line could not be read, or the record not be written: nobody waits for that.
+    pub(super) fn on_choice_failed(&mut self) {
+        self.choice = match self.choice {
+            Choice::Asked { nonce, .. } => Choice::Made(Some((nonce, Refusal::Unable))),
+            Choice::Open => Choice::Made(None),
+            other => other,
+        };
+        self.look = true;
+    }
+
+    /// Our entry has stayed, since the heir's is gone, for good: nothing that we sent removes ours
+    /// any more. Says whether it was our place that we gave up, and not an office.
+    pub(super) fn keep_place(&mut self) -> bool {
+        let (State::Withdrawing(held, Some(_)), Choice::Ceding(nonce)) = (&self.state, self.choice) else {
+            return false;
+        };
+        self.state = State::Unproven(held.clone());
+        self.choice = Choice::Made(Some((nonce, Refusal::HeirGone)));
+        self.close_by = None;
+        self.look = true;
+        true
+    }
+}

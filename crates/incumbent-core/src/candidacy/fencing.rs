@@ -1,0 +1,138 @@
+//! Stopping the work of the last leader from outside, before its successor is in office.
+//!
+//! Between winning and office, where the last term is not known to have ended: wait for it to be
+//! closed late, claim the shot in the record, fire it once, write down what came of it, and look
+//! again. Everything but the wait and the shot is read from the record, so that one who comes next
+//! knows that a shot may have been fired.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Candidacy, State};
+use crate::entry::{Held, Token};
+use crate::machine::Op;
+use crate::office::Order;
+use crate::terms::{Shot, ShotResult, TermEnd, TermRecord};
+use crate::time::Timestamp;
+
+/// What this candidacy knows of a term whose work it has to stop.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Fencing {
+    term: Token,
+    /// Not to be claimed before.
+    until: Timestamp,
+    /// The attempt that was fired last.
+    fired: Option<u32>,
+    outcome: Option<Outcome>,
+}
+
+/// What came of a shot.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Outcome {
+    result: ShotResult,
+    /// After how long to try again. `None`: not again.
+    again: Option<Duration>,
+    why: Arc<str>,
+}
+
+/// What stands between us and the opening of our term.
+pub(super) enum FencingStep {
+    /// Nothing any more. With what the record is to say of the last term, if it does not yet.
+    Settled(Option<TermRecord>),
+    Call(Op),
+    Wait,
+}
+
+impl Candidacy {
+    /// What to do about the last term, which is not known to have ended.
+    pub(super) fn fence(&mut self, now: Timestamp, held: &Held, last: TermRecord) -> FencingStep {
+        let Some(delay) = self.who.fence_delay.filter(|_| self.tenure.is_taking()) else {
+            return FencingStep::Settled(None);
+        };
+        // One of ours that nobody has put on record, mostly since none was kept: there is nothing
+        // to aim at, and it may never have led.
+        if last.end == TermEnd::Unknown && last.incarnation.is_some() {
+            return FencingStep::Settled(None);
+        }
+        let policy = self.settings.policy;
+        let fencing = match &mut self.fencing {
+            Some(fencing) if fencing.term == last.token => fencing,
+            other => {
+                // Those before us have tried, and may have been ended for it: it is not tried more
+                // often for that.
+                let tried = last.fence.as_ref().map_or(0, |shot| shot.attempt.saturating_sub(1).min(20));
+                let until = now + delay.max(self.settings.ttl * tried);
+                other.insert(Box::new(Fencing { term: last.token, until, fired: None, outcome: None }))
+            }
+        };
+        if !policy.claims_before_shot() {
+            let is_first = fencing.fired.replace(1).is_none();
+            let shot = Op::Shoot(Box::new(last), 1);
+            return if is_first { FencingStep::Call(shot) } else { FencingStep::Settled(None) };
+        }
+        let known = fencing.fired.filter(|_| policy.shoots_once() || fencing.outcome.is_some());
+        match last.fence.as_ref().filter(|shot| shot.by == held.token) {
+            Some(ours) if known == Some(ours.attempt) => {
+                // One that ended without an answer may have stopped it, or not.
+                let unanswered = || Outcome {
+                    result: ShotResult::TimedOut,
+                    again: Some(Duration::ZERO),
+                    why: "it ended without an answer".into(),
+                };
+                let Outcome { result, again, why } = fencing.outcome.clone().unwrap_or_else(unanswered);
+                let order = Order { reason: why, ..ours.order.clone() };
+                let told = last.clone().with_fence(Shot { result, order, ..ours.clone() });
+                if again.is_none() {
+                    return FencingStep::Settled(Some(told));
+                }
+                if ours.result == ShotResult::Claimed {
+                    let terms = self.office.terms.with(told);
+                    return FencingStep::Call(self.set_office(self.office.clone().with_terms(terms)));
+                }
+            }
+            Some(ours) if ours.result == ShotResult::Claimed => {
+                if !self.tenure.has_time(now) {
+                    return FencingStep::Wait;
+                }
+                fencing.fired = Some(ours.attempt);
+                fencing.outcome = None;
+                // For one that ends without an answer.
+                fencing.until = now + self.settings.ttl;
+                let attempt = ours.attempt;
+                return FencingStep::Call(Op::Shoot(Box::new(last), attempt));
+            }
+            _ => {}
+        }
+        if now < fencing.until {
+            self.fence_at = Some(fencing.until);
+            return FencingStep::Wait;
+        }
+        // One that cannot be counted on from was written by nobody of ours.
+        let Some(attempt) = last.fence.as_ref().map_or(0, |shot| shot.attempt).checked_add(1) else {
+            self.fence_at = Some(now + self.settings.ttl);
+            return FencingStep::Wait;
+        };
+        let terms = self.office.terms.with(last.with_fence(Shot::claimed(held.token, attempt)));
+        FencingStep::Call(self.set_office(self.office.clone().with_terms(terms)))
+    }
+
+    /// Waits in the first place of the line: the record is watched, and the session renewed.
+    pub(super) fn wait_to_fence(&mut self, held: Held) {
+        self.tenure.step_back();
+        // It may die, or be stopped by hand, while we wait.
+        self.examined = self.examined.filter(|(_, died)| *died);
+        // Nobody else is to lead meanwhile: that is the point.
+        self.take_office_by = None;
+        self.state = State::Unproven(held);
+    }
+
+    /// The shot has ended. Whether we are still first, and what the record says, the next look
+    /// tells.
+    pub(super) fn on_shot(&mut self, now: Timestamp, result: ShotResult, again: Option<Duration>, why: Arc<str>) {
+        if let Some(fencing) = &mut self.fencing {
+            fencing.outcome = Some(Outcome { result, again, why });
+            fencing.until = now + again.unwrap_or_default();
+        }
+        self.step_back();
+    }
+}

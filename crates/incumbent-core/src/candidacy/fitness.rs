@@ -1,0 +1,243 @@
+//! Fitness: what our entry says of it, and what a leader does that is unwell.
+//!
+//! Unwell means that somebody else would be better. So a leader that is unwell hands its office to
+//! the best in line that is fit, by the notice with which any office is handed over. If there is
+//! none, it stays, and says so.
+//!
+//! What changes hands again and again helps nobody. Every candidate counts the changes for health
+//! that it has seen itself, on its own clock; a leader that has seen too many writes that down
+//! instead of handing over, and health moves the office no more until an operator has taken it out.
+
+use std::time::Duration;
+
+use super::{Candidacy, State};
+use crate::entry::{Entry, Held, Merit, Nonce, Publication, Token};
+use crate::machine::{Event, Op, Stay};
+use crate::office::{Handover, Heir, HeldBack, Office, Refusal};
+use crate::outbox::Outbox;
+use crate::standing::Line;
+use crate::time::Timestamp;
+
+/// How long an heir has to be next in line and to say that it is ready.
+pub(super) const HANDED_OVER_WITHIN: Duration = Duration::from_secs(2);
+/// How many periodic looks it has once this many attempts were in vain: where hints do not come,
+/// those between look, then the heir does, then the leader.
+const PATIENT_LOOKS: u32 = 4;
+const PATIENT_AFTER: u32 = 2;
+/// How often an heir is looked for, where the TTL is not shorter. Each attempt that was in vain
+/// doubles it, eight times as long at most: those that step aside each time would never have the
+/// one ahead before them for long enough to see that it is dead.
+const SEARCHED_EVERY: Duration = Duration::from_secs(15);
+const MOST_DOUBLINGS: u32 = 3;
+/// Among how many in line an heir is looked for.
+pub(super) const LOOKED_AT: usize = 64;
+/// How often an office may change hands for health, and within which time.
+const MOST_CHANGES: usize = 3;
+const CHANGES_COUNT_FOR: Duration = Duration::from_secs(600);
+
+/// What this candidacy has said and done about its fitness.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(super) struct FitnessProgress {
+    /// Whether our entry says that we are unwell. `None`: nobody knows before a publication is
+    /// answered.
+    pub(super) said_unwell: Option<bool>,
+    /// As an unwell leader: when to look for an heir.
+    search_at: Timestamp,
+    /// As an unwell leader: whom it has tried to hand over to.
+    tried: Vec<Token>,
+    /// As an unwell leader: how often it has tried.
+    attempts: u32,
+    /// As an unwell leader: why it stays, as it was last told.
+    stays: Option<Stay>,
+    /// The leaders that were seen to hand over for health and not to refuse it, and when: each
+    /// leaves once, however often it has tried.
+    changes: Vec<(Token, Timestamp)>,
+}
+
+impl Candidacy {
+    /// What we are to those who choose a leader.
+    pub(super) fn merit(&self) -> Merit {
+        Merit::new(self.is_unwell(), self.who.priority.unwrap_or(0)).gave_way(self.gave_way)
+    }
+
+    /// What our entry is to say now.
+    pub(super) fn publication(&self, ready: Option<Nonce>) -> Publication {
+        Publication::new(self.who.value.clone()).ready(ready).merit(self.merit())
+    }
+
+    /// Whether somebody else would be better. So it is, too, where we are unfit and an operator
+    /// keeps us in office.
+    fn is_unwell(&self) -> bool {
+        let is_kept = self.requested.unhealthy && self.tenure.in_office() && self.is_frozen();
+        self.requested.unwell || is_kept
+    }
+
+    /// A new entry is about to be made, and says how we are: also when it is sent again.
+    pub(super) fn say_fitness_anew(&mut self) {
+        if self.settings.policy.forgets_fitness() {
+            self.fitness.said_unwell = Some(self.is_unwell());
+        }
+    }
+
+    /// Whether a new entry says that we are unwell.
+    pub(super) fn enlists_unwell(&self) -> bool {
+        self.settings.policy.forgets_fitness() && self.fitness.said_unwell == Some(true)
+    }
+
+    /// Says how we are, if our entry may say something else.
+    pub(super) fn fitness_to_publish(&self) -> Option<Op> {
+        let held = self.entry()?;
+        let news = self.fitness.said_unwell != Some(self.is_unwell());
+        // What was said of a handover is said again: a publication replaces all that was said.
+        news.then(|| Op::Publish(held.clone(), self.published, self.publication(self.notices.said_ready)))
+    }
+
+    pub(super) fn on_unwell(&mut self, unwell: bool) {
+        self.requested.unwell = unwell;
+        if !unwell {
+            self.forget_search();
+        }
+    }
+
+    /// The next search begins anew, and at once.
+    pub(super) fn forget_search(&mut self) {
+        self.fitness.search_at = Timestamp::ZERO;
+        self.fitness.tried.clear();
+        self.fitness.attempts = 0;
+        self.fitness.stays = None;
+    }
+
+    /// When an unwell leader looks for an heir again.
+    pub(super) fn next_search(&self, held: &Held) -> Option<Timestamp> {
+        let is_free = !self.is_frozen() && !self.is_held_back() && self.handover_to_carry_out(held).is_none();
+        (self.requested.unwell && is_free).then_some(self.fitness.search_at)
+    }
+
+    /// As an unwell leader: looks who in line is fit, now and then.
+    pub(super) fn search_for_heir(&mut self, now: Timestamp, held: &Held, out: &mut Outbox) -> Option<Op> {
+        if self.requested.unwell && self.is_frozen() {
+            self.stay(Stay::Frozen, out);
+        } else if self.requested.unwell && self.is_held_back() {
+            self.stay(Stay::HeldBack, out);
+        }
+        if self.next_search(held).is_none_or(|at| now < at) {
+            return None;
+        }
+        self.fitness.search_at = now + self.search_every();
+        Some(Op::Line(self.who.election.clone(), LOOKED_AT))
+    }
+
+    /// The line was read by a leader that nobody has asked to hand over: it looks for an heir.
+    pub(super) fn on_line_searched(&mut self, now: Timestamp, held: &Held, line: &Line, out: &mut Outbox) {
+        if self.next_search(held).is_none() {
+            return;
+        }
+        let Some((_, behind)) = line.entries.split_first().filter(|(first, _)| first.is(held)) else {
+            // Not first, or not there: verify.
+            self.look = true;
+            return;
+        };
+        let Some(heir) = self.choose_heir(behind) else { return self.stay(Stay::NobodyFit, out) };
+        let office = self.office.clone();
+        let to = if self.has_changed_too_often(now) {
+            office.with_held_back(HeldBack::new(held.token))
+        } else {
+            let handover = Handover::new(held.token, heir, self.rng.nonce(), self.patience()).for_health();
+            self.fitness.search_at = now + self.search_every();
+            self.fitness.attempts += 1;
+            office.with_handover(handover)
+        };
+        let op = self.set_office(to);
+        self.call(now, op, out);
+    }
+
+    fn search_every(&self) -> Duration {
+        self.settings.ttl.min(SEARCHED_EVERY) * (1 << self.fitness.attempts.min(MOST_DOUBLINGS))
+    }
+
+    /// How long the next heir has.
+    fn patience(&self) -> Duration {
+        let patient = PATIENT_LOOKS * self.settings.reread_every;
+        if self.fitness.attempts < PATIENT_AFTER { HANDED_OVER_WITHIN } else { patient.max(HANDED_OVER_WITHIN) }
+    }
+
+    pub(super) fn is_held_back(&self) -> bool {
+        self.office.held_back.is_some() && self.settings.policy.holds_back()
+    }
+
+    fn has_changed_too_often(&self, now: Timestamp) -> bool {
+        let lately = self.fitness.changes.iter().filter(|(_, at)| now.since(*at) < CHANGES_COUNT_FOR);
+        lately.count() >= MOST_CHANGES && self.settings.policy.holds_back()
+    }
+
+    /// The office record was read: counts the handover for health that it speaks of. One that was
+    /// refused is no change, and what an operator has acknowledged counts no more.
+    pub(super) fn count_changes(&mut self, now: Timestamp, before: &Office) {
+        let changes = &mut self.fitness.changes;
+        if before.held_back.is_some() && self.office.held_back.is_none() {
+            changes.clear();
+            self.fitness.search_at = now;
+        }
+        changes.retain(|(_, at)| now.since(*at) < CHANGES_COUNT_FOR);
+        let Some(handover) = self.office.handover.as_ref().filter(|handover| handover.for_health) else { return };
+        if handover.refused.is_some() {
+            changes.retain(|(from, _)| *from != handover.from);
+        } else if changes.iter().all(|(from, _)| *from != handover.from) {
+            changes.push((handover.from, now));
+        }
+    }
+
+    /// The best that is fit. One that was tried in vain may be dead, where nobody has removed it
+    /// yet, or hang: the others have their turn before it is tried again.
+    fn choose_heir(&mut self, behind: &[Entry]) -> Option<Heir> {
+        let any = !self.settings.policy.picks_fit_heirs();
+        // One of another library does not step aside, and nobody gets past it.
+        let ours = behind.iter().take_while(|entry| !entry.is_foreign());
+        let fit = ours.filter(|entry| any || !entry.merit.unwell);
+        let untried = self.pick(fit.clone().filter(|entry| !self.fitness.tried.contains(&entry.token)));
+        if untried.is_none() {
+            self.fitness.tried.clear();
+        }
+        let heir = untried.or_else(|| self.pick(fit)).and_then(Heir::of)?;
+        self.fitness.tried.push(heir.token);
+        Some(heir)
+    }
+
+    /// The best of these; of equals the one that came first.
+    pub(super) fn pick<'a>(&self, mut entries: impl Iterator<Item = &'a Entry>) -> Option<&'a Entry> {
+        if !self.settings.policy.picks_fit_heirs() {
+            return entries.next();
+        }
+        entries.reduce(|best, other| if other.merit.is_better_than(best.merit) { other } else { best })
+    }
+
+    /// Whether the one that was chosen for its fitness is not fit any more.
+    pub(super) fn has_fallen_ill(&self, handover: &Handover, heir: &Entry) -> bool {
+        handover.for_health && heir.merit.unwell && self.settings.policy.picks_fit_heirs()
+    }
+
+    /// The office record was read: tells that a handover of ours for health was refused, once.
+    pub(super) fn note_refusal(&mut self, before: &Office, out: &mut Outbox) {
+        let Some(handover) = &self.office.handover else { return };
+        let is_ours = handover.for_health && self.requested.unwell && self.term() == Some(handover.from);
+        let is_news = before.handover.as_ref().is_some_and(|known| known.refused.is_none());
+        if let Some(why) = handover.refused.filter(|why| is_ours && is_news && *why != Refusal::Frozen) {
+            self.stay(Stay::Refused(why), out);
+        }
+    }
+
+    /// The line cannot be read, or the record not be written.
+    pub(super) fn on_search_failed(&mut self, out: &mut Outbox) {
+        if let State::Office(_) = &self.state
+            && self.requested.unwell
+        {
+            self.stay(Stay::Refused(Refusal::Unable), out);
+        }
+    }
+
+    fn stay(&mut self, why: Stay, out: &mut Outbox) {
+        if self.fitness.stays.replace(why) != Some(why) {
+            self.event(Event::Stays(why), out);
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! Fitness, driven by hand: what an entry says of it, and what a leader does that is unwell.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test speaks by panicking")]
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use incumbent_core::*;
+
+const TTL: Duration = Duration::from_secs(15);
+const CANDIDACY: CandidacyId = CandidacyId(1);
+
+fn token(number: u64) -> Token {
+    Token::new(number).unwrap()
+}
+
+fn election() -> ElectionName {
+    ElectionName::new("e").unwrap()
+}
+
+/// Somebody else in line.
+fn other(number: u64, unwell: bool) -> Entry {
+    let mut entry = Entry::new(EntryId::new(number.to_string()), token(number));
+    entry.incarnation = Some(Incarnation::from_bits(u128::from(number)));
+    entry.merit = Merit::new(unwell, 0);
+    entry
+}
+
+/// A participant with one candidate, the time, what it has put out since it was last asked, and
+/// the office record that it reads.
+struct Driven {
+    participant: Participant,
+    now: Timestamp,
+    events: Vec<Event>,
+    watch: Option<WatchId>,
+    call: Option<(CallId, Op)>,
+    held: Held,
+    behind: Vec<Entry>,
+    office: Office,
+}
+
+impl Driven {
+    /// A candidate that enlists with this word, and the entry that it will have.
+    fn enlisting(unwell: bool) -> Driven {
+        let candidate = Candidate {
+            election: election(),
+            name: "a".into(),
+            value: Bytes::from("value"),
+            fenced: false,
+            hold_until_stopped: false,
+            unfit: false,
+            priority: None,
+            recorded: false,
+            origin: Default::default(),
+            first_contact: None,
+            fence_delay: None,
+        };
+        let now = Timestamp::ZERO + TTL;
+        let held = Held::new(election(), EntryId::new("5"), token(5), Incarnation::from_bits(0));
+        let participant = Participant::new(Settings::for_ttl(TTL), [1; 4]);
+        let (office, behind) = (Office::default(), Vec::new());
+        let mut driven = Driven { participant, now, events: Vec::new(), watch: None, call: None, held, behind, office };
+        driven.handle(Input::Stand(CANDIDACY, candidate));
+        driven.unwell(unwell);
+        driven.handle(Input::Opened(Attempt(0), Ok(Liveness::new(TTL))));
+        let Some((_, Op::Enlist(_, entry))) = &driven.call else { panic!("{:?}", driven.call) };
+        assert_eq!(entry.merit.unwell, unwell);
+        driven.held.incarnation = entry.incarnation;
+        driven
+    }
+
+    /// A leader with these behind it, which is unwell from now on, and has said so.
+    fn unwell_before(behind: Vec<Entry>) -> Driven {
+        let mut driven = Driven { behind, ..Driven::enlisting(false) };
+        driven.stands();
+        assert!(driven.events.iter().any(|event| matches!(event, Event::Elected { .. })), "{:?}", driven.events);
+        driven.unwell(true);
+        assert!(driven.publishes().merit.unwell);
+        driven
+    }
+
+    fn handle(&mut self, input: Input) {
+        self.participant.handle(self.now, input);
+        while let Some(output) = self.participant.poll_output() {
+            match output {
+                Output::Call(_, id, _, op) => self.call = Some((id, op)),
+                Output::GiveUpCall(_) => self.call = None,
+                Output::Event(_, event) => self.events.push(event),
+                Output::Watch { watch, .. } => self.watch = Some(watch),
+                // It lives all the while.
+                Output::Renew { attempt, .. } => {
+                    self.participant.handle(self.now, Input::Renewed(attempt, Ok(Renewal::alive(TTL))));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn unwell(&mut self, unwell: bool) {
+        self.handle(Input::Command(CANDIDACY, Command::Unwell(unwell)));
+    }
+
+    fn answer(&mut self, answer: Result<Answer, Fault>) {
+        let (id, _) = self.call.take().expect("a call is out");
+        self.handle(Input::Answer(CANDIDACY, id, answer));
+    }
+
+    /// Answers a look: it leads, and the record is as it is.
+    fn stands(&mut self) {
+        assert!(matches!(self.call, Some((_, Op::Enlist(..) | Op::Standing(..)))), "{:?}", self.call);
+        let place = Place::Leading(self.held.clone());
+        self.answer(Ok(Answer::Standing(Box::new(Standing::new(place, self.office.clone(), Cursor(7))))));
+    }
+
+    /// What is published, which is done.
+    fn publishes(&mut self) -> Publication {
+        let Some((_, Op::Publish(_, _, said))) = self.call.clone() else { panic!("{:?}", self.call) };
+        self.answer(Ok(Answer::Published(Some(Version(9)))));
+        said
+    }
+
+    /// Answers with the line.
+    fn reads_line(&mut self) {
+        assert!(matches!(self.call, Some((_, Op::Line(..)))), "{:?}", self.call);
+        let mut own = other(5, true);
+        own.incarnation = Some(self.held.incarnation);
+        let entries = std::iter::once(own).chain(self.behind.clone()).collect();
+        self.answer(Ok(Answer::Line(Box::new(Line::new(entries, false, self.office.clone(), Cursor(8))))));
+    }
+
+    /// The record as it is written down now, and read again.
+    fn writes(&mut self) -> Office {
+        let Some((_, Op::SetOffice(_, _, to))) = self.call.clone() else { panic!("{:?}", self.call) };
+        self.answer(Ok(Answer::Cas(Cas::Done)));
+        self.office = to.with_version(Version(self.office.version.0 + 1));
+        self.stands();
+        self.office.clone()
+    }
+
+    /// Somebody has changed the record.
+    fn reads(&mut self, office: Office) {
+        self.office = office.with_version(Version(self.office.version.0 + 1));
+        self.handle(Input::Wake(CANDIDACY, self.watch.expect("a watch is armed"), Hint::Changed));
+        self.stands();
+    }
+
+    /// The leader with this token hands over for its health.
+    fn sees_change(&mut self, number: u64, refused: Option<Refusal>) {
+        for refused in [None, refused] {
+            let heir = Heir::of(&other(4, false)).unwrap();
+            let mut handover = Handover::new(token(number), heir, Nonce(number), TTL).for_health();
+            handover.refused = refused;
+            self.reads(self.office.clone().with_handover(handover));
+        }
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now = self.now + time;
+        self.handle(Input::Tick);
+    }
+
+    fn is_told_to_stop(&self) -> Option<LossReason> {
+        self.events.iter().find_map(|event| match event {
+            Event::Stopping { why, .. } => Some(*why),
+            _ => None,
+        })
+    }
+}
+
+#[test]
+fn an_entry_says_how_its_candidate_is_from_the_beginning_and_again_when_that_changes() {
+    let mut driven = Driven::enlisting(true);
+    // The enlistment has no answer: it is sent again as it was, and only then is news told.
+    driven.unwell(false);
+    driven.answer(Err(Fault::OutcomeUnknown));
+    driven.pass(TTL / 3);
+    let Some((_, Op::Enlist(_, again))) = &driven.call else { panic!("{:?}", driven.call) };
+    assert!(again.merit.unwell, "what the first one made says so");
+    let ahead = other(3, false);
+    let place = Place::behind(Some(driven.held.clone()), ahead, None);
+    driven.answer(Ok(Answer::Standing(Box::new(Standing::new(place, Office::default(), Cursor(7))))));
+    let said = driven.publishes();
+    assert_eq!((said.merit.unwell, &said.value[..], said.ready), (false, &b"value"[..], None));
+    assert!(driven.call.is_none(), "it has said so: {:?}", driven.call);
+}
+
+#[test]
+fn what_was_said_with_no_answer_is_said_again_even_if_it_is_as_before() {
+    let mut driven = Driven::unwell_before(vec![]);
+    driven.reads_line();
+    driven.unwell(false);
+    assert!(matches!(&driven.call, Some((_, Op::Publish(_, _, said))) if !said.merit.unwell));
+    driven.unwell(true);
+    // It may have got through.
+    driven.answer(Err(Fault::OutcomeUnknown));
+    driven.pass(TTL / 3);
+    while !matches!(driven.call, Some((_, Op::Publish(..)))) {
+        driven.stands();
+    }
+    assert!(driven.publishes().merit.unwell);
+}
+
+#[test]
+fn an_unwell_leader_hands_over_to_the_best_that_is_fit() {
+    let mut line = vec![other(6, true), other(7, false), other(8, false), other(9, false)];
+    line.iter_mut().zip([9, 0, 1, 1]).for_each(|(entry, priority)| entry.merit.priority = priority);
+    let mut driven = Driven::unwell_before(line);
+    driven.reads_line();
+    let handover = driven.writes().handover.unwrap();
+    assert_eq!((handover.from, handover.heir.unwrap().token, handover.for_health), (token(5), token(8), true));
+    assert_eq!(handover.within, Duration::from_secs(2));
+    // The one between has stepped aside, and the heir is ready.
+    driven.behind = vec![other(8, false), other(9, false)];
+    driven.behind[0].ready = Some(handover.nonce);
+    driven.reads_line();
+    assert_eq!(driven.is_told_to_stop(), Some(LossReason::Unwell));
+    driven.handle(Input::Command(CANDIDACY, Command::Release));
+    assert!(
+        matches!(&driven.call, Some((_, Op::Withdraw(_, Some(heir)))) if heir.as_str() == "8"),
+        "{:?}",
+        driven.call
+    );
+}
+
+#[test]
+fn nobody_fit_or_only_behind_a_foreign_candidate_and_it_stays_and_looks_again_after_a_ttl() {
+    let mut foreign = other(7, false);
+    foreign.incarnation = None;
+    for behind in [vec![], vec![other(7, true)], vec![foreign, other(8, false)]] {
+        let mut driven = Driven::unwell_before(behind);
+        driven.reads_line();
+        assert_eq!(driven.events.last(), Some(&Event::Stays(Stay::NobodyFit)));
+        let told = driven.events.len();
+        for _ in 1..TTL.as_secs() {
+            driven.pass(Duration::from_secs(1));
+            while let Some((_, Op::Standing(..))) = driven.call {
+                driven.stands();
+            }
+            assert!(driven.call.is_none(), "{:?}", driven.call);
+        }
+        driven.pass(Duration::from_secs(1));
+        driven.reads_line();
+        assert_eq!(driven.events[told..].iter().filter(|event| matches!(event, Event::Stays(_))).count(), 0, "once");
+        assert_eq!(driven.is_told_to_stop(), None);
+    }
+}
+
+#[test]
+fn an_heir_that_is_unwell_by_now_or_a_leader_that_is_well_again_ends_the_handover() {
+    for recovers in [false, true] {
+        let mut driven = Driven::unwell_before(vec![other(7, false)]);
+        driven.reads_line();
+        let nonce = driven.writes().handover.unwrap().nonce;
+        driven.behind = vec![other(7, !recovers)];
+        driven.behind[0].ready = Some(nonce);
+        if recovers {
+            // Before the line was read.
+            driven.answer(Err(Fault::Unavailable));
+            driven.unwell(false);
+            driven.pass(TTL / 3);
+            while let Some((_, Op::Standing(..))) = driven.call {
+                driven.stands();
+            }
+            assert!(!driven.publishes().merit.unwell);
+        } else {
+            driven.reads_line();
+        }
+        let why = driven.writes().handover.unwrap().refused;
+        assert_eq!(why, Some(if recovers { Refusal::Recovered } else { Refusal::HeirUnfit }));
+        assert_eq!(driven.is_told_to_stop(), None);
+        let stays = Event::Stays(Stay::Refused(Refusal::HeirUnfit));
+        assert_eq!(driven.events.contains(&stays), !recovers, "{:?}", driven.events);
+    }
+}
+
+#[test]
+fn one_that_was_tried_in_vain_is_tried_again_after_the_others() {
+    let mut driven = Driven::unwell_before(vec![other(7, false), other(8, true), other(9, false)]);
+    let mut chosen = Vec::new();
+    for _ in 0..3 {
+        driven.reads_line();
+        let handover = driven.writes().handover.unwrap();
+        chosen.push((handover.heir.unwrap().token, handover.within));
+        // It never says that it is ready.
+        while !matches!(driven.call, Some((_, Op::SetOffice(..)))) {
+            match &driven.call {
+                Some((_, Op::Line(..))) => driven.reads_line(),
+                Some(_) => driven.stands(),
+                None => driven.pass(Duration::from_millis(500)),
+            }
+        }
+        assert_eq!(driven.writes().handover.unwrap().refused, Some(Refusal::TimedOut));
+        while !matches!(driven.call, Some((_, Op::Line(..)))) {
+            driven.pass(Duration::from_secs(1));
+            if let Some((_, Op::Standing(..))) = driven.call {
+                driven.stands();
+            }
+            if let Some((_, Op::SetOffice(..))) = driven.call {
+                driven.writes();
+            }
+        }
+    }
+    let (soon, patient) = (Duration::from_secs(2), 4 * Settings::for_ttl(TTL).reread_every);
+    assert_eq!(chosen, [(token(7), soon), (token(9), soon), (token(7), patient)]);
+}
+
+/// A leader with one that is fit behind it.
+fn well() -> Driven {
+    let mut driven = Driven { behind: vec![other(7, false)], ..Driven::enlisting(false) };
+    driven.stands();
+    driven
+}
+
+/// It falls ill: what it writes down.
+fn falls_ill(driven: &mut Driven) -> Office {
+    driven.unwell(true);
+    assert!(driven.publishes().merit.unwell);
+    driven.reads_line();
+    driven.writes()
+}
+
+#[test]
+fn after_three_changes_for_health_an_operator_has_to_acknowledge_them() {
+    let mut driven = well();
+    (1..=3).for_each(|number| driven.sees_change(number, None));
+    let office = falls_ill(&mut driven);
+    assert_eq!(office.held_back, Some(HeldBack::new(token(5))));
+    assert_eq!(office.handover.as_ref().unwrap().from, token(3), "it hands over to nobody");
+    assert_eq!(driven.events.last(), Some(&Event::Stays(Stay::HeldBack)));
+    for _ in 0..TTL.as_secs() * 2 {
+        driven.pass(Duration::from_secs(1));
+        while let Some((_, Op::Standing(..))) = driven.call {
+            driven.stands();
+        }
+        assert!(!matches!(driven.call, Some((_, Op::Line(..)))), "it looks for nobody");
+        if let Some((_, Op::SetOffice(..))) = driven.call {
+            assert!(driven.writes().held_back.is_some(), "what is tidied is something else");
+        }
+    }
+    driven.reads(driven.office.clone().with_held_back(None));
+    driven.reads_line();
+    assert!(driven.writes().handover.unwrap().for_health, "and counts anew");
+    assert_eq!(driven.is_told_to_stop(), None);
+}
+
+#[test]
+fn a_change_that_was_refused_and_one_of_ten_minutes_ago_do_not_count() {
+    let mut driven = well();
+    (1..=3).for_each(|number| driven.sees_change(number, (number == 2).then_some(Refusal::TimedOut)));
+    assert_eq!(falls_ill(&mut driven).handover.unwrap().from, token(5), "two have been seen");
+    let mut driven = well();
+    (1..=3).for_each(|number| driven.sees_change(number, None));
+    for _ in 0..600 {
+        driven.pass(Duration::from_secs(1));
+        while let Some((_, op)) = &driven.call {
+            match op {
+                Op::SetOffice(..) => drop(driven.writes()),
+                _ => driven.stands(),
+            }
+        }
+    }
+    assert_eq!(falls_ill(&mut driven).handover.unwrap().from, token(5), "they were long ago");
+}
+
+#[test]
+fn in_a_frozen_election_nothing_is_looked_for() {
+    let mut driven = Driven::enlisting(false);
+    driven.office = Office::default().with_version(Version(3)).with_frozen(Frozen::new(Nonce(1), None, "firmware"));
+    driven.behind = vec![other(7, false)];
+    driven.stands();
+    driven.unwell(true);
+    assert!(driven.publishes().merit.unwell);
+    assert_eq!(driven.events.last(), Some(&Event::Stays(Stay::Frozen)));
+    assert!(driven.call.is_none(), "{:?}", driven.call);
+}

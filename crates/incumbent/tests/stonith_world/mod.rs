@@ -1,0 +1,96 @@
+//! An election whose last leader did not close its term, and what stops it.
+
+#![allow(dead_code, reason = "no test needs all of it")]
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use incumbent::fence::BoxFuture;
+use incumbent::store::memory::{MemoryStore, Shape};
+use incumbent::store::{Clock, ElectionName, Incarnation, Line, Office, Store, TokioClock};
+use incumbent::{Client, Election, Origin, Shooter, Shooting, Shot, ShotResult, Target, TermRecord, Terms, Token};
+use tokio::sync::Notify;
+
+pub(crate) const TTL: Duration = Duration::from_secs(15);
+
+/// Notes what it is called with, and does what it is told.
+#[derive(Debug, Default)]
+pub(crate) struct Gun {
+    pub(crate) shots: Mutex<Vec<(String, u32)>>,
+    pub(crate) dropped: AtomicU32,
+    /// It ends when this comes, if anything.
+    pub(crate) held: Option<Notify>,
+    pub(crate) fails: bool,
+}
+
+struct Dropped<'a>(&'a AtomicU32);
+
+impl Drop for Dropped<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Shared(pub(crate) Arc<Gun>);
+
+impl Shooter for Shared {
+    fn shoot<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Shooting> {
+        Box::pin(async move {
+            self.0.shots.lock().unwrap().push((target.name.to_string(), target.attempt));
+            let _dropped = Dropped(&self.0.dropped);
+            if let Some(held) = &self.0.held {
+                held.notified().await;
+            }
+            if self.0.fails { Shooting::Failed("it is\nlocked".into()) } else { Shooting::Stopped }
+        })
+    }
+}
+
+/// An election whose last leader, on this host, did not close its term.
+pub(crate) struct World {
+    pub(crate) store: Arc<MemoryStore>,
+    pub(crate) name: ElectionName,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl World {
+    pub(crate) async fn after(host: &str) -> World {
+        let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+        let store = Arc::new(MemoryStore::with_clock(Shape::FAIR, clock.clone()));
+        let world = World { store, name: ElectionName::new("jobs").unwrap(), clock };
+        let origin = Origin::new(host, "another boot", "");
+        let last = TermRecord::open(Token::new(1).unwrap(), Incarnation::from_bits(1), "a".into(), origin);
+        let office = Office::default().with_terms(Terms::default().with(last));
+        world.store.set_office(&world.name, Office::default().version, &office).await.unwrap();
+        world
+    }
+
+    pub(crate) async fn election(&self) -> Election {
+        let builder = Client::builder().ttl(TTL).clock(self.clock.clone());
+        builder.with_store(self.store.clone()).await.unwrap().election("jobs").unwrap()
+    }
+
+    /// The shot at the last leader, as it is on record.
+    pub(crate) async fn shot(&self) -> Option<Shot> {
+        let line: Line = self.store.line(&self.name, 1).await.unwrap();
+        line.office.terms.get(Token::new(1).unwrap()).unwrap().fence.clone()
+    }
+
+    /// What is on record of the shot at the last leader.
+    pub(crate) async fn result(&self) -> Option<ShotResult> {
+        self.shot().await.map(|shot| shot.result)
+    }
+}
+
+/// Waits in virtual time, and not for ever.
+pub(crate) async fn until(so: impl AsyncFn() -> bool) {
+    for _ in 0..5000 {
+        if so().await {
+            return;
+        }
+        tokio::time::sleep(TTL / 50).await;
+    }
+    panic!("it never is so");
+}
