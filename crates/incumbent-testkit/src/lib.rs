@@ -6,7 +6,8 @@
 //! - [`FaultStore`]: a store that loses, delays, doubles and refuses, on request or from a seed.
 //! - [`mod@fuzz`]: what no honest writer would write, for decoders of what comes from outside.
 //! - [`judge`]: whether what candidates in processes of their own wrote down breaks a rule.
-//! - [`TempDir`]: a directory of a test's own.
+//! - [`TempDir`]: a directory of a test's own. [`free_port`]: a port for a server that is about to
+//!   start.
 //! - [`candidates`] and [`patience`]: what tests of your own want of a store, and how long they
 //!   wait for it.
 //! - With the feature `servers`, `servers`: real servers on free ports; `proxy`: a connection that
@@ -25,6 +26,7 @@ pub mod hostile;
 pub mod judge;
 mod memory;
 pub mod patience;
+mod ports;
 #[cfg(feature = "servers")]
 pub mod proxy;
 #[cfg(feature = "servers")]
@@ -33,4 +35,5 @@ mod temp_dir;
 
 pub use fault::{Call, FaultStore, Faults, Mishap, Odds};
 pub use memory::Memory;
+pub use ports::{free_port, free_ports};
 pub use temp_dir::TempDir;

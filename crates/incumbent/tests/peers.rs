@@ -17,7 +17,7 @@ use incumbent::{
     LossReason, Observation, OperatorError, ReadError, Role, StandError, Token, TransferError, TransferRefused,
     Unfenced,
 };
-use incumbent_testkit::TempDir;
+use incumbent_testkit::{TempDir, free_port};
 use tokio::sync::Notify;
 
 /// How long anything may take before a test fails. Nothing waits so long unless it is broken.
@@ -48,14 +48,8 @@ struct TestGroup {
 impl TestGroup {
     fn new(algorithm: Algorithm) -> TestGroup {
         let folder = TempDir::new("peers");
-        // Held together, so that the three are different; then free again.
-        let sockets: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let list: Vec<_> = ["a", "b", "c"]
-            .iter()
-            .zip(&sockets)
-            .map(|(name, socket)| format!("{name}={}", socket.local_addr().unwrap()))
-            .collect();
-        TestGroup { algorithm, members: Members::parse(&list.join(",")).unwrap(), folder }
+        let list = ["a", "b", "c"].map(|name| format!("{name}=127.0.0.1:{}", free_port())).join(",");
+        TestGroup { algorithm, members: Members::parse(&list).unwrap(), folder }
     }
 
     fn group(&self) -> Group {

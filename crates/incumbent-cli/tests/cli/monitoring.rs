@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
-use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use incumbent_testkit::free_port;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::{Value, json};
 
@@ -415,10 +415,7 @@ fn the_rules_that_are_shipped_ask_for_figures_that_there_are() {
     let secret = host.path("secret");
     fs::write(&secret, "a secret of this test alone").unwrap();
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
-    // Held together, so that the two are different; then free again.
-    let sockets = ["a", "b"].map(|name| (name, TcpListener::bind("127.0.0.1:0").unwrap()));
-    let members = sockets.each_ref().map(|(name, socket)| format!("{name}={}", socket.local_addr().unwrap()));
-    drop(sockets);
+    let members = ["a", "b"].map(|name| format!("{name}=127.0.0.1:{}", free_port()));
     let group = format!("bully://?members={}&secret-file={}", members.join(","), secret.display());
     let _member = host.start(["--store", &group, "campaign", "--name", "a", "jobs/x"]);
     let of_group = eventually("a member answers", || {

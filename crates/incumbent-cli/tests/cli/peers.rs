@@ -1,9 +1,9 @@
 //! Elections among peers: members are real processes, and everybody else asks them.
 
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 
+use incumbent_testkit::{free_port, free_ports};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -20,17 +20,11 @@ struct Group {
 impl Group {
     fn new(algorithm: &str) -> Group {
         let host = Host::new();
-        // Held together, so that the three are different; then free again.
-        let sockets: Vec<_> = NAMES.map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).into();
-        let list: Vec<_> = NAMES
-            .iter()
-            .zip(&sockets)
-            .map(|(name, socket)| format!("{name}={}", socket.local_addr().unwrap()))
-            .collect();
+        let list = list_at_free_ports();
         secret(&host, "secret", "a secret of this test alone");
         let secret = host.path("secret");
         // Long enough for a busy machine: nobody is deposed only because nobody let it speak.
-        let url = format!("{algorithm}://?members={}&timeout=3s&secret-file={}", list.join(","), secret.display());
+        let url = format!("{algorithm}://?members={}&timeout=3s&secret-file={}", list, secret.display());
         Group { host, url }
     }
 
@@ -491,15 +485,7 @@ fn in_a_container_votes_without_a_place_come_with_a_warning() {
 #[test]
 fn on_one_host_a_count_of_ports_is_enough_and_each_process_takes_the_next_member() {
     let host = Host::new();
-    // A place where three ports in a row are free, for the moment at least.
-    let first = eventually("three ports in a row", || {
-        let first = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let three: Option<Vec<_>> = (0..3)
-            .map(|step| first.checked_add(step).and_then(|port| TcpListener::bind(("127.0.0.1", port)).ok()))
-            .collect();
-        three.map(|_| first)
-    });
-    let url = format!("bully://127.0.0.1:{first}?members=3&timeout=3s");
+    let url = format!("bully://127.0.0.1:{}?members=3&timeout=3s", free_ports(3));
     let with_state = |args: &[&str]| {
         let mut command = host.command(["--store", url.as_str()].iter().chain(args));
         command.env("XDG_STATE_HOME", host.path("state"));
@@ -527,9 +513,7 @@ fn on_one_host_a_count_of_ports_is_enough_and_each_process_takes_the_next_member
 
 /// Three names at free ports.
 fn list_at_free_ports() -> String {
-    let sockets: Vec<_> = NAMES.map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).into();
-    let list = NAMES.iter().zip(&sockets).map(|(name, socket)| format!("{name}={}", socket.local_addr().unwrap()));
-    list.collect::<Vec<_>>().join(",")
+    NAMES.map(|name| format!("{name}=127.0.0.1:{}", free_port())).join(",")
 }
 
 #[test]

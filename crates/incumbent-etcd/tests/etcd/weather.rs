@@ -125,7 +125,7 @@ async fn a_keep_alive_that_was_given_up_is_not_taken_for_the_next_ones_answer() 
 
 #[tokio::test]
 async fn a_write_to_nobody_is_known_not_to_have_arrived() {
-    let nobody = format!("127.0.0.1:{}", incumbent_testkit::servers::free_port());
+    let nobody = format!("127.0.0.1:{}", incumbent_testkit::free_port());
     let nowhere = EtcdStore::connect(&[nobody], &EtcdOptions::new()).unwrap();
     let office = incumbent_store::Office::default()
         .with_deposed(incumbent_store::Token::new(7).map(incumbent_store::Deposed::new));
@@ -136,7 +136,7 @@ async fn a_write_to_nobody_is_known_not_to_have_arrived() {
 #[tokio::test]
 async fn dead_endpoints_are_passed_over() {
     let cluster = shared().await;
-    let dead = format!("127.0.0.1:{}", incumbent_testkit::servers::free_port());
+    let dead = format!("127.0.0.1:{}", incumbent_testkit::free_port());
     let mut endpoints = cluster.endpoints();
     endpoints.insert(0, dead.clone());
     endpoints.push(dead);

@@ -14,7 +14,7 @@ use incumbent_peers::{
     NodeEvent, NodeState, NodeView, Position, QueryClient, RankSettings, Rules, Secret, StartError, TermRules,
 };
 use incumbent_store::{BootClock, Clock};
-use incumbent_testkit::TempDir;
+use incumbent_testkit::{TempDir, free_port};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -287,7 +287,7 @@ impl TestGroup {
     pub(crate) fn new(algorithm: Algorithm, size: u16) -> TestGroup {
         let mut reserved = BTreeMap::new();
         let members = (1..=size).map(|number| {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let listener = TcpListener::bind(("127.0.0.1", free_port())).unwrap();
             let address = listener.local_addr().unwrap().to_string();
             reserved.insert(MemberId(number), listener);
             Member { id: MemberId(number), name: format!("n{number}").into(), address: address.into() }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use incumbent_redis::RedisStore;
 use incumbent_store::{Held, Place, Session, Store, StoreError, Watched};
-use incumbent_testkit::servers::{RedisServer, free_port};
+use incumbent_testkit::free_port;
+use incumbent_testkit::servers::RedisServer;
 
 use crate::harness::{LONG, TTL, entry, held, jobs, until, within};
 

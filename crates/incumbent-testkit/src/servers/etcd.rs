@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use super::process::{Process, Scratch, comes_up, free_port};
+use super::process::{Process, Scratch, comes_up};
+use crate::free_port;
 use crate::patience::found;
 
 /// How often a start is tried: somebody else may take a port in between.

@@ -12,7 +12,7 @@ mod zookeeper;
 pub use certificates::Certificates;
 pub use etcd::{EtcdCluster, EtcdNode};
 pub use postgres::{PgBouncer, PostgresServer};
-pub use process::{Process, Scratch, free_port};
+pub use process::{Process, Scratch};
 pub use redis::RedisServer;
 pub use wall_clock::WallClock;
 pub use zookeeper::{ZooKeeperBuilder, ZooKeeperEnsemble, ZooKeeperNode};

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use super::process::{Process, Scratch, comes_up, free_port};
+use super::process::{Process, Scratch, comes_up};
+use crate::free_port;
 use crate::patience::{LOOK_EVERY, found};
 
 /// How often a start is tried: somebody else may take a port in between.

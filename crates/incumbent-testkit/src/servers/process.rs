@@ -2,7 +2,6 @@
 //! killed.
 
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Instant;
@@ -152,10 +151,4 @@ impl Scratch {
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
-}
-
-/// A port that was free a moment ago.
-pub fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-    listener.local_addr().expect("an address").port()
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::process::{Process, Scratch, comes_up, free_port};
+use super::process::{Process, Scratch, comes_up};
+use crate::free_port;
 
 /// How often a start is tried: somebody else may take a port in between.
 const STARTS: usize = 5;

@@ -8,7 +8,8 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::process::{Process, Scratch, comes_up, free_port};
+use super::process::{Process, Scratch, comes_up};
+use crate::free_port;
 use crate::patience::found;
 use crate::proxy::Way;
 

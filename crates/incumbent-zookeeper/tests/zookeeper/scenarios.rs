@@ -49,7 +49,7 @@ async fn the_candidates_name_is_in_its_node_for_everyone_to_read() {
 
 #[tokio::test]
 async fn a_server_that_is_absent_is_told_at_once_and_not_waited_for() {
-    let port = incumbent_testkit::servers::free_port();
+    let port = incumbent_testkit::free_port();
     let store = ZooKeeperStore::from_url(&format!("zk://127.0.0.1:{port}")).unwrap();
     for answer in
         [store.ready().await, store.open_session(TTL).await.map(|_| ()), store.line(&name("a"), 1).await.map(|_| ())]
