@@ -196,30 +196,43 @@ BEGIN
 END
 $$;
 
+-- Whether an entry is in line. One that is dead is removed: what is not there will not come back. The
+-- election is locked. A session that cannot be locked is being renewed or removed: its entry is left
+-- alone, and is there.
+CREATE OR REPLACE FUNCTION {schema}.is_there_1(e bytea, t bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    owner bytea := (SELECT x.session FROM {schema}.entry x WHERE x.election = e AND x.token = t);
+BEGIN
+    IF EXISTS (SELECT FROM {schema}.session WHERE id = owner) THEN
+        PERFORM FROM {schema}.session WHERE id = owner FOR UPDATE SKIP LOCKED;
+        IF NOT FOUND THEN
+            RETURN true;
+        END IF;
+        -- The clock was put back: without this, the entry would stay for as long as that.
+        UPDATE {schema}.session SET expires_at = clock_timestamp() + ttl_us * interval '1 microsecond'
+            WHERE id = owner AND expires_at > clock_timestamp() + ttl_us * interval '1 microsecond';
+        DELETE FROM {schema}.session WHERE id = owner AND expires_at <= clock_timestamp();
+        IF NOT FOUND THEN
+            RETURN true;
+        END IF;
+    END IF;
+    DELETE FROM {schema}.entry x WHERE x.election = e AND x.token = t;
+    RETURN false;
+END
+$$;
+
 -- Looks from our place towards the head, and removes the dead on the way: nobody leads past one
--- that is still there. The election is locked. A session that cannot be locked is being renewed or
--- removed: it is left alone, and looked at again.
+-- that is still there.
 CREATE OR REPLACE FUNCTION {schema}.remove_dead_ahead_1(e bytea, t bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    ahead record;
+    ahead bigint;
     removed boolean := false;
 BEGIN
     LOOP
-        SELECT a.token, a.session, s.id, s.expires_at, s.ttl_us INTO ahead
-            FROM {schema}.entry a LEFT JOIN {schema}.session s ON s.id = a.session
-            WHERE a.election = e AND a.token < t ORDER BY a.token DESC LIMIT 1;
-        EXIT WHEN NOT FOUND;
-        IF ahead.id IS NOT NULL THEN
-            PERFORM FROM {schema}.session WHERE id = ahead.id FOR UPDATE SKIP LOCKED;
-            EXIT WHEN NOT FOUND;
-            -- The clock was put back: without this, the entry would stay for as long as that.
-            UPDATE {schema}.session SET expires_at = clock_timestamp() + ttl_us * interval '1 microsecond'
-                WHERE id = ahead.id AND expires_at > clock_timestamp() + ttl_us * interval '1 microsecond';
-            DELETE FROM {schema}.session WHERE id = ahead.id AND expires_at <= clock_timestamp();
-            EXIT WHEN NOT FOUND;
-        END IF;
-        DELETE FROM {schema}.entry WHERE election = e AND token = ahead.token;
+        SELECT x.token INTO ahead FROM {schema}.entry x
+            WHERE x.election = e AND x.token < t ORDER BY x.token DESC LIMIT 1;
+        EXIT WHEN NOT FOUND OR {schema}.is_there_1(e, ahead);
         removed := true;
     END LOOP;
     RETURN removed;
@@ -430,13 +443,14 @@ BEGIN
 END
 $$;
 
+-- An heir that is not there never will be: of two copies of one withdrawal, the later one cannot find
+-- what the earlier one missed, and remove an entry that has been told to stay.
 CREATE OR REPLACE FUNCTION {schema}.withdraw_1(s bytea, e bytea, t bigint, heir bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM {schema}.begin_step_1();
     PERFORM {schema}.draw_1(e);
-    IF heir IS NOT NULL
-        AND NOT EXISTS (SELECT FROM {schema}.living_1 x WHERE x.election = e AND x.token = heir)
+    IF heir IS NOT NULL AND NOT {schema}.is_there_1(e, heir)
         AND EXISTS (SELECT FROM {schema}.living_1 x WHERE x.election = e AND x.token = t AND x.session = s) THEN
         RETURN false;
     END IF;
@@ -451,7 +465,7 @@ BEGIN
     PERFORM {schema}.begin_step_1();
     PERFORM {schema}.draw_1(e);
     DELETE FROM {schema}.entry x WHERE x.election = e AND x.token = t AND x.changed = version;
-    RETURN NOT EXISTS (SELECT FROM {schema}.living_1 x WHERE x.election = e AND x.token = t);
+    RETURN NOT {schema}.is_there_1(e, t);
 END
 $$;
 

@@ -176,8 +176,9 @@ pub trait Session: Debug + Send + Sync + 'static {
     fn publish<'a>(&'a self, held: &'a Held, was: Version, said: &'a Publication) -> Fut<'a, Option<Version>>;
 
     /// Removes our entry. [`Cas::Done`]: it is certainly gone, or was before. With an heir: only
-    /// while the heir's entry is there, in the same step; else [`Cas::Refused`], and nothing is
-    /// changed.
+    /// while the heir's entry is there, in the same step; else [`Cas::Refused`], and our entry
+    /// stays. That is for good: an heir that is gone does not come back, so that no earlier copy of
+    /// this call, which may still be under way, removes the entry of one that leads by now.
     fn withdraw<'a>(&'a self, held: &'a Held, heir: Option<&'a EntryId>) -> Fut<'a, Cas>;
 
     /// A descriptor that keeps this session's entries in line, within the TTL, for as long as a

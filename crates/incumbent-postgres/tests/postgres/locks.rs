@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent_postgres::tokio_postgres::Client;
-use incumbent_store::{Held, Place, Session, Store, StoreError};
+use incumbent_store::{Cas, Held, Place, Session, Store, StoreError};
 use incumbent_testkit::servers::{PgBouncer, PostgresServer};
 
 use crate::harness::{entry, held, name, raw, shared, sqlstate, store, until, until_blocked, within};
@@ -23,33 +23,21 @@ struct Two {
 
 impl Two {
     async fn stand(test: &str, ttl: Duration) -> Two {
+        Two::stand_for(test, ttl, 10 * SHORT).await
+    }
+
+    async fn stand_for(test: &str, leader: Duration, follower: Duration) -> Two {
         let store = store(&shared().await.url());
         let election = name(test);
-        let leader = store.open_session(ttl).await.unwrap();
+        let leader = store.open_session(leader).await.unwrap();
         let leads = held(&leader.enlist(&election, &entry(1)).await.unwrap());
-        let follower = store.open_session(10 * SHORT).await.unwrap();
+        let follower = store.open_session(follower).await.unwrap();
         let follows = held(&follower.enlist(&election, &entry(2)).await.unwrap());
         Two { leader, leads, follower, follows }
     }
 
     fn election(&self) -> Vec<u8> {
         self.leads.election.as_str().as_bytes().to_vec()
-    }
-
-    /// The leader's session, as it is in the database.
-    async fn session(&self, client: &Client) -> Vec<u8> {
-        let sql = "SELECT session FROM incumbent.entry WHERE election = $1 ORDER BY token LIMIT 1";
-        client.query_one(sql, &[&self.election()]).await.unwrap().get(0)
-    }
-
-    /// Waits until what others can see of the leader's session has expired.
-    async fn until_expired(&self, client: &Client) {
-        let session = self.session(client).await;
-        until("the session has expired", async || {
-            let sql = "SELECT expires_at <= clock_timestamp() FROM incumbent.session WHERE id = $1";
-            client.query_one(sql, &[&session]).await.unwrap().get(0)
-        })
-        .await;
     }
 
     async fn follower_leads(&self) -> bool {
@@ -64,17 +52,34 @@ impl Two {
     }
 }
 
-/// Opens a transaction in which the leader is renewed, and leaves it open until others see it
-/// expired.
-async fn renewed_in_an_open_transaction(two: &Two, client: &Client, other: &Client) {
-    let session = two.session(client).await;
+/// The session that has an entry, as it is in the database.
+async fn session_of(held: &Held, client: &Client) -> Vec<u8> {
+    let sql = "SELECT session FROM incumbent.entry WHERE election = $1 AND token::text = $2";
+    let (election, token) = (held.election.as_str().as_bytes(), held.token.to_string());
+    client.query_one(sql, &[&election, &token]).await.unwrap().get(0)
+}
+
+/// Waits until what others can see of an entry's session has expired.
+async fn until_expired(held: &Held, client: &Client) {
+    let session = session_of(held, client).await;
+    until("the session has expired", async || {
+        let sql = "SELECT expires_at <= clock_timestamp() FROM incumbent.session WHERE id = $1";
+        client.query_one(sql, &[&session]).await.unwrap().get(0)
+    })
+    .await;
+}
+
+/// Opens a transaction in which an entry's session is renewed, and leaves it open until others see
+/// it expired.
+async fn renewed_in_an_open_transaction(held: &Held, client: &Client, other: &Client) {
+    let session = session_of(held, client).await;
     client.batch_execute("BEGIN").await.unwrap();
     let renewed = client.query("SELECT * FROM incumbent.renew_1($1)", &[&session]).await.unwrap();
-    assert_eq!(renewed.len(), 1, "it had not expired");
+    assert!(!renewed.is_empty(), "it had not expired");
     // For longer than a slow machine takes for the rest.
     let longer = "UPDATE incumbent.session SET expires_at = expires_at + interval '1 minute' WHERE id = $1";
     client.execute(longer, &[&session]).await.unwrap();
-    two.until_expired(other).await;
+    until_expired(held, other).await;
 }
 
 #[tokio::test]
@@ -82,10 +87,40 @@ async fn a_leader_whose_renewal_is_being_committed_is_not_removed() {
     let url = shared().await.url();
     let (client, other) = (raw(&url).await, raw(&url).await);
     let two = Two::stand("late-renewal", SHORT).await;
-    renewed_in_an_open_transaction(&two, &client, &other).await;
+    renewed_in_an_open_transaction(&two.leads, &client, &other).await;
     assert!(!two.follower_leads().await, "the renewal may still be committed");
     client.batch_execute("COMMIT").await.unwrap();
     assert!(!two.follower_leads().await);
+    assert!(two.leader_leads().await);
+}
+
+/// An earlier copy of the withdrawal may still be under way. Were the heir gone now and there later,
+/// the copy would remove an entry whose owner was told that it stays, and leads.
+#[tokio::test]
+async fn an_heir_whose_renewal_is_being_committed_is_not_gone() {
+    let url = shared().await.url();
+    let (client, other) = (raw(&url).await, raw(&url).await);
+    let two = Two::stand_for("late-heir", 60 * SHORT, SHORT).await;
+    renewed_in_an_open_transaction(&two.follows, &client, &other).await;
+    let withdrawal = within(two.leader.withdraw(&two.leads, Some(&two.follows.entry))).await.unwrap();
+    client.batch_execute("COMMIT").await.unwrap();
+    let copy = within(two.leader.withdraw(&two.leads, Some(&two.follows.entry))).await.unwrap();
+    assert_eq!([withdrawal, copy], [Cas::Done; 2], "a copy does what was refused");
+    assert!(two.follower_leads().await);
+}
+
+#[tokio::test]
+async fn an_heir_that_was_gone_once_does_not_come_back() {
+    let url = shared().await.url();
+    let other = raw(&url).await;
+    let two = Two::stand_for("gone-heir", 60 * SHORT, SHORT).await;
+    until_expired(&two.follows, &other).await;
+    let withdrawal = within(two.leader.withdraw(&two.leads, Some(&two.follows.entry))).await.unwrap();
+    assert_eq!(withdrawal, Cas::Refused);
+    assert!(matches!(two.follower.renew(&[]).await, Err(StoreError::SessionGone)));
+    let left = "SELECT count(*) FROM incumbent.entry WHERE election = $1";
+    let left: i64 = other.query_one(left, &[&two.election()]).await.unwrap().get(0);
+    assert_eq!(left, 1, "what was found dead is removed");
     assert!(two.leader_leads().await);
 }
 
@@ -100,9 +135,9 @@ async fn a_statement_that_locks_and_reads_at_once_removes_the_leader_that_was_ju
     client.batch_execute("BEGIN").await.unwrap();
     let lock = "SELECT FROM incumbent.election WHERE name = $1 FOR UPDATE";
     client.query(lock, &[&two.election()]).await.unwrap();
-    let session = two.session(&other).await;
+    let session = session_of(&two.leads, &other).await;
     client.query("SELECT * FROM incumbent.renew_1($1)", &[&session]).await.unwrap();
-    two.until_expired(&other).await;
+    until_expired(&two.leads, &other).await;
     let election = two.election();
     let challenge = tokio::spawn(async move {
         let sql = "WITH l AS MATERIALIZED (SELECT FROM incumbent.election WHERE name = $1 FOR UPDATE), \
@@ -122,12 +157,12 @@ async fn a_renewal_that_waited_past_the_end_of_its_session_does_not_revive_it() 
     let server = shared().await;
     let (client, other) = (raw(&server.url()).await, raw(&server.url()).await);
     let two = Two::stand("late-guard", SHORT / 2).await;
-    let session = two.session(&client).await;
+    let session = session_of(&two.leads, &client).await;
     client.batch_execute("BEGIN").await.unwrap();
     client.query("SELECT FROM incumbent.session WHERE id = $1 FOR UPDATE", &[&session]).await.unwrap();
     let leader = two.leader.clone();
     let renewal = tokio::spawn(async move { leader.renew(&[]).await });
-    two.until_expired(&other).await;
+    until_expired(&two.leads, &other).await;
     client.batch_execute("COMMIT").await.unwrap();
     let renewal = within(renewal).await.unwrap();
     // On a slow machine it may have given up waiting for the lock.
@@ -142,7 +177,7 @@ async fn a_guard_in_the_statement_that_waits_revives_an_expired_session() {
     let server = shared().await;
     let (client, other, bad) = (raw(&server.url()).await, raw(&server.url()).await, raw(&server.url()).await);
     let two = Two::stand("early-guard", 2 * SHORT).await;
-    let session = two.session(&client).await;
+    let session = session_of(&two.leads, &client).await;
     client.batch_execute("BEGIN").await.unwrap();
     client.query("SELECT FROM incumbent.session WHERE id = $1 FOR UPDATE", &[&session]).await.unwrap();
     let renewal = tokio::spawn(async move {
@@ -151,7 +186,7 @@ async fn a_guard_in_the_statement_that_waits_revives_an_expired_session() {
         bad.execute(sql, &[&session]).await.unwrap()
     });
     until_blocked(server, "1 hour").await;
-    two.until_expired(&other).await;
+    until_expired(&two.leads, &other).await;
     client.batch_execute("COMMIT").await.unwrap();
     assert_eq!(within(renewal).await.unwrap(), 1, "the case is no case: what is tested above would not go wrong");
 }
