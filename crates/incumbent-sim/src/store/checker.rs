@@ -43,6 +43,8 @@ struct Record {
     asked: BTreeSet<Token>,
     /// To whom leaders meant to hand over for their health, the last time.
     chosen: BTreeMap<Token, Token>,
+    /// The leaders that have stopped their work since they are unwell.
+    left_unwell: BTreeSet<Token>,
     /// The notice by which each first in line, before it was in office, has offered its place.
     offers: BTreeMap<Token, Nonce>,
     /// Those whose place was given to them by one that was not in office.
@@ -382,10 +384,13 @@ impl Checker {
         }
     }
 
-    /// The same, after so many changes for health that it was told of lately, its own not counted.
-    /// With its own that makes three; in one of 100,000 seeds (25378) it was one more.
-    pub(crate) fn changes_for_health(&mut self, now: u64, election: usize, token: Token, before: usize) {
-        if before >= 4 {
+    /// The same. These leaders announced lately, as far as it was told, that they hand over for their
+    /// health. Two of them at most did so: with its own change that makes three.
+    pub(crate) fn changes_for_health(&mut self, now: u64, election: usize, token: Token, announced: &[Token]) {
+        let left = &mut self.elections[election].left_unwell;
+        let before = announced.iter().filter(|token| left.contains(token)).count();
+        left.insert(token);
+        if before >= 3 {
             let text = format!("{token:?} of e{election} hands over for its health after {before} others did");
             self.fail(now, "FITNESS", text);
         }

@@ -99,10 +99,10 @@ impl Told {
         }
     }
 
-    /// How many of them were lately, before the term with this token ends.
-    pub(crate) fn changes_lately(&self, now: Timestamp, token: Token) -> usize {
+    /// By which other leaders they were lately, before the term with this token ends.
+    pub(crate) fn changes_lately(&self, now: Timestamp, token: Token) -> Vec<Token> {
         let lately = |at: Timestamp| now.since(at) < Duration::from_secs(600);
-        self.changes.iter().filter(|(from, at)| *from != token && lately(*at)).count()
+        self.changes.iter().filter(|(from, at)| *from != token && lately(*at)).map(|(from, _)| *from).collect()
     }
 }
 

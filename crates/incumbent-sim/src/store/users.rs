@@ -519,7 +519,7 @@ impl World {
         let changes = user.told.changes_lately(now, token);
         if why == LossReason::Unwell {
             self.checker.handed_over_for_health(self.now, election, token, &fit);
-            self.checker.changes_for_health(self.now, election, token, changes);
+            self.checker.changes_for_health(self.now, election, token, &changes);
         }
         if matches!(why, LossReason::Transferred | LossReason::Resigned | LossReason::Unwell) {
             self.checker.asked_to_go(self.now, election, token);
