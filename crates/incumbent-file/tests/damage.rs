@@ -100,6 +100,32 @@ async fn a_damaged_entry_is_named_to_readers_of_the_line_and_is_not_deleted() {
 }
 
 #[tokio::test]
+async fn a_damaged_entry_keeps_nobody_from_other_elections() {
+    let fixture = Fixture::new();
+    let leader = fixture.session().await;
+    let held = enlist(&leader).await.unwrap();
+    let file = fixture.in_election("line").join(held.token.to_string()).join("record");
+    let whole = fs::read(&file).unwrap();
+    fs::write(&file, &whole[..whole.len() / 2]).unwrap();
+    // Nobody holds the lock of a copy: it looks like a session of a dead process, for whose entries
+    // every election is searched.
+    let sessions = fixture.path.join("sessions");
+    let session = fs::read_dir(&sessions).unwrap().next().unwrap().unwrap().path();
+    let dead = sessions.join("0".repeat(session.file_name().unwrap().len()));
+    fs::copy(&session, &dead).unwrap();
+
+    let other = fixture.session().await;
+
+    let entry = NewEntry::new(Incarnation::from_bits(2), "test", "value");
+    let standing = other.enlist(&ElectionName::new("jobs/weekly").unwrap(), &entry).await.unwrap();
+    assert!(matches!(standing.place, Place::Leading(_)), "{standing:?}");
+    assert!(dead.exists(), "what it left may be where nobody could look");
+    fs::write(&file, &whole).unwrap();
+    fixture.session().await;
+    assert!(!dead.exists(), "once it is mended, the dead one goes");
+}
+
+#[tokio::test]
 async fn a_damaged_office_record_is_named_and_never_read_as_nothing() {
     let fixture = Fixture::new();
     let session = fixture.session().await;

@@ -45,7 +45,8 @@
 //!   path) does. As process 1 of a container, the end of [`main_if_guardian`]'s init ends the
 //!   container, and so everything. A PID namespace for COMMAND would do the same anywhere, but
 //!   COMMAND would see other process numbers than the rest of the host, and other users where it
-//!   takes a user namespace.
+//!   takes a user namespace. A control group ends nobody by itself: `cgroup.kill` has to be written
+//!   by a process that lives, and here none of ours does.
 //! * A program that is built so that a panic aborts, or whose panic hook ends it, is as good as
 //!   killed by one.
 //! * A process in uninterruptible sleep dies only when the kernel lets it. A descendant that

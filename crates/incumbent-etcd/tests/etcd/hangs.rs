@@ -85,6 +85,15 @@ async fn a_leader_whose_member_leads_the_cluster_and_hangs_stays_in_office() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_is_cut_off_from_its_member_stays_in_office() {
+    let members = Members::start().await;
+    let (office, _candidacy) = leads_at(&members, 0, &name("black-hole")).await;
+    // Nothing is refused: nothing comes back.
+    members.proxies[0].set(Way::Stall);
+    stays_in_office(&office).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_whose_member_hangs_takes_over_within_two_ttls() {
     // Two of them are less than it takes the connection to notice by itself.
     let ttl = Duration::from_secs(4);

@@ -94,8 +94,8 @@ async fn a_leader_whose_renewal_is_being_committed_is_not_removed() {
     assert!(two.leader_leads().await);
 }
 
-/// An earlier copy of the withdrawal may still be under way. Were the heir gone now and there later,
-/// the copy would remove an entry whose owner was told that it stays, and leads.
+/// An earlier copy of the withdrawal may still be under way. Were the heir gone now and there
+/// later, the copy would remove an entry whose owner was told that it stays, and leads.
 #[tokio::test]
 async fn an_heir_whose_renewal_is_being_committed_is_not_gone() {
     let url = shared().await.url();

@@ -384,8 +384,8 @@ impl Checker {
         }
     }
 
-    /// The same. These leaders announced lately, as far as it was told, that they hand over for their
-    /// health. Two of them at most did so: with its own change that makes three.
+    /// The same. These leaders announced lately, as far as it was told, that they hand over for
+    /// their health. Two of them at most did so: with its own change that makes three.
     pub(crate) fn changes_for_health(&mut self, now: u64, election: usize, token: Token, announced: &[Token]) {
         let left = &mut self.elections[election].left_unwell;
         let before = announced.iter().filter(|token| left.contains(token)).count();
