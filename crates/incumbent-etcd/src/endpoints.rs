@@ -30,7 +30,7 @@ pub(crate) struct Endpoints {
     all: Vec<Endpoint>,
     /// The number of the one that is asked now.
     current: watch::Sender<usize>,
-    /// The servers are not told who we are.
+    /// Requests carry no user.
     pub(crate) anonymous: bool,
 }
 

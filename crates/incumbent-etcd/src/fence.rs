@@ -12,6 +12,18 @@ use crate::{EtcdStore, EtcdWrite};
 ///
 /// The mark may be in the same cluster as the election or in another. In the same cluster,
 /// [`EtcdStore::guard`] does without a mark.
+///
+/// ```no_run
+/// # use incumbent_etcd::{EtcdFence, EtcdStore, EtcdWrite};
+/// # use incumbent_store::ElectionName;
+/// # use incumbent_store::fence::FencingToken;
+/// # type Done = Result<(), Box<dyn std::error::Error>>;
+/// # async fn example(store: EtcdStore, election: ElectionName, token: FencingToken) -> Done {
+/// let fence = EtcdFence::new(&store, &election, "orders/mark");
+/// // Attached to a candidate, it is raised when that is elected. From then on:
+/// fence.write(&token, [EtcdWrite::put("orders/last", "42")]).await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct EtcdFence {
     store: EtcdStore,

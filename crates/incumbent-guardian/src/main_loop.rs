@@ -174,8 +174,8 @@ impl MainLoop {
         }
     }
 
-    /// The kernel has said that no descendant is left, and none will come: whoever asks later, when
-    /// supervisor and guardian are gone, reads it. A word that cannot be written is none.
+    /// The kernel has said that no descendant is left, and none will come. It is read later, when
+    /// supervisor and guardian are gone. A word that cannot be written is none.
     fn sign_off(&mut self) {
         if let Some(last_word) = &mut self.last_word {
             let _ = last_word.write_all(STOPPED);

@@ -12,7 +12,7 @@
 //! | `number` | a sequence: tokens, versions and cursors of all elections, drawn under an election's lock |
 //! | `session` | an id, a TTL, and when it expires |
 //! | `election` | the last number that was drawn for it, and the office record |
-//! | `entry` | a place in line: election, token, session, incarnation, name, value, readiness |
+//! | `entry` | a place in line: election, token, session, incarnation, name, value, readiness, merit |
 //! | `mark` | the highest token that a fence has seen |
 //!
 //! # From the seam to SQL

@@ -17,8 +17,9 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Where time comes from. The library is given one, and so is a store that dates something: no
-/// store picks a clock by itself. They may be two: moments never cross the seam, lengths do.
+/// Where time comes from. The library is given one. A store that dates something has the boot
+/// clock, or one that it is given when it is made. They may be two: moments never cross the seam,
+/// lengths do.
 pub trait Clock: Debug + Send + Sync + 'static {
     /// Now.
     fn now(&self) -> Timestamp;

@@ -12,6 +12,18 @@ use crate::store::of_multi;
 ///
 /// The mark may be in the same ensemble as the election or in another. In the same ensemble,
 /// [`ZooKeeperStore::guard`] does without a mark. The mark's node must not be deleted.
+///
+/// ```no_run
+/// # use incumbent_store::ElectionName;
+/// # use incumbent_store::fence::FencingToken;
+/// # use incumbent_zookeeper::{ZooKeeperFence, ZooKeeperStore};
+/// # type Done = Result<(), Box<dyn std::error::Error>>;
+/// # async fn example(store: ZooKeeperStore, election: ElectionName, token: FencingToken) -> Done {
+/// let fence = ZooKeeperFence::new(&store, &election, "/orders/mark");
+/// // Attached to a candidate, it is raised when that is elected. From then on:
+/// fence.write(&token, |multi| multi.add_set_data("/orders/last", b"42", None)).await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct ZooKeeperFence {
     store: ZooKeeperStore,

@@ -89,6 +89,35 @@ pub enum OnFailure {
 /// Everybody who can write to the store can say what the last leader is called. So only what is
 /// listed here is ever shot at; never the own host; one target for one term in ten minutes, and for
 /// three terms in an hour in all elections of the process together.
+///
+/// ```
+/// use incumbent::fence::BoxFuture;
+/// use incumbent::{Shooter, Shooting, Stonith, Target};
+///
+/// /// A switch that has one plug for each host.
+/// #[derive(Debug)]
+/// struct Plugs;
+///
+/// impl Plugs {
+///     async fn switch_off(&self, _plug: &str) -> Result<(), std::io::Error> {
+///         Ok(()) // Speaks to the switch, for a minute at most.
+///     }
+/// }
+///
+/// impl Shooter for Plugs {
+///     fn shoot<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Shooting> {
+///         Box::pin(async move {
+///             match self.switch_off(&target.name).await {
+///                 Ok(()) => Shooting::Stopped,
+///                 Err(error) => Shooting::Failed(error.to_string().into()),
+///             }
+///         })
+///     }
+/// }
+///
+/// let stonith = Stonith::new(Plugs, ["node-1", "node-2", "node-3"]);
+/// # drop(stonith);
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "it is given to a candidate"]
 pub struct Stonith {

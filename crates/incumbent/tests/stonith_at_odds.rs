@@ -94,6 +94,6 @@ async fn one_that_is_stopping_the_last_leader_is_neither_asked_to_resign_nor_dep
     assert!(matches!(refused, Err(OperatorError::Fencing { token }) if token == head), "{refused:?}");
     let line: Line = world.store.line(&world.name, 1).await.unwrap();
     assert_eq!((line.entries.len(), line.office.handover, line.office.deposed), (1, None, None), "nothing is written");
-    // Whoever names it knows what it is at.
+    // An operator that names it knows what it is at.
     assert_eq!(operator.depose(Some(head), TTL).await.unwrap(), head);
 }

@@ -202,7 +202,7 @@ fn a_leader_whose_renewals_come_late_is_found() {
     });
 }
 
-/// Whoever is asked what it claims hands the office on: it changes between the two looks at the
+/// A host that is asked what it claims hands the office on: it changes between the two looks at the
 /// store, in every round.
 #[test]
 fn nothing_is_found_while_the_office_changes_hands() {

@@ -215,8 +215,10 @@ fn what_contradicts_itself_or_is_incomplete_exits_with_2() {
 fn help_teaches_with_examples_and_exit_codes() {
     let host = Host::new();
     let said = host.ok(["--help"]);
-    let stores = ["file://", "memory://", "etcd://", "zk://", "consensus://", "bully://", "ring://"];
-    for words in ["Examples:", "Exit codes:", "INCUMBENT_STORE", "incumbent demo"].iter().chain(&stores) {
+    let stores = ["file", "memory", "etcd", "zk", "redis", "redlock", "postgres", "consensus", "bully", "ring"];
+    let stores = stores.map(|scheme| format!("{scheme}://"));
+    let words = ["Examples:", "Exit codes:", "INCUMBENT_STORE", "incumbent demo"];
+    for words in words.into_iter().chain(stores.iter().map(String::as_str)) {
         assert!(said.out.contains(words), "{words}: {}", said.out);
     }
     // What is not built in is said to be so, and where it comes from.
