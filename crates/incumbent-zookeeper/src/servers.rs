@@ -75,6 +75,7 @@ pub(crate) struct Servers {
 
 /// What is known of a server.
 struct Asked {
+    /// The most that it granted, until it grants less than is wanted: then that.
     limit: Granted,
     /// With which it was asked. To take a session over costs the ensemble no write, to open one
     /// does.
@@ -255,16 +256,29 @@ impl Servers {
             Some(tick) => tick,
             None => self.granted(address, SHORTEST, &mut session).await? / 2,
         };
+        // No tick that leaves anything of the TTL is longer than the TTL itself.
+        let wanted = ttl.saturating_mul(2).min(LONGEST);
         let timeout = match self.max_timeout {
             Some(timeout) => timeout,
-            // No tick that leaves anything of the TTL is longer than the TTL itself.
-            None => self.granted(address, ttl.saturating_mul(2).min(LONGEST), &mut session).await?,
+            None => self.granted(address, wanted, &mut session).await?,
         };
         let limit = Granted { timeout, tick };
         if let Some(session) = session {
-            self.asked().insert(address.to_owned(), Asked { limit, session });
+            self.note(address, limit, wanted, session);
         }
         Ok(limit)
+    }
+
+    /// A server that grants all that is wanted has shown no limit: if it has granted more to another
+    /// that wanted more, that still counts.
+    fn note(&self, address: &str, mut limit: Granted, wanted: Duration, session: SessionInfo) {
+        let mut asked = self.asked();
+        if let Some(known) = asked.get(address)
+            && limit.timeout >= wanted
+        {
+            limit.timeout = limit.timeout.max(known.limit.timeout);
+        }
+        asked.insert(address.to_owned(), Asked { limit, session });
     }
 
     /// What a server makes of this timeout.

@@ -71,6 +71,23 @@ async fn nor_does_it_on_a_connection_of_the_users_own() {
     .await;
 }
 
+/// Each of them asks the server for what it needs itself. A short session that is granted says
+/// nothing about longer ones.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_of_different_lengths_that_are_opened_together_are_all_granted() {
+    // Without a tick that is declared it is asked for, too.
+    let server = &shared().await.endpoints()[0];
+    let store = ZooKeeperStore::connect(&[server], &ZooKeeperOptions::new().chroot("/together")).unwrap();
+    for _ in 0..20 {
+        let open = |ttl| store.open_session(ttl);
+        let (long, short, other) = within(async { tokio::join!(open(LONG), open(SHORT / 4), store.promises()) }).await;
+        let granted = long.unwrap().liveness().ttl;
+        assert!(granted >= LONG, "{granted:?}");
+        assert!(short.unwrap().liveness().ttl < SHORT);
+        assert_eq!(other.unwrap().longest_ttl, Duration::from_secs(300));
+    }
+}
+
 /// Nobody can ask what the next server grants.
 #[tokio::test]
 async fn losing_a_connection_of_the_users_own_ends_the_term_and_says_what_to_do() {
