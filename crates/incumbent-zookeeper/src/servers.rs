@@ -269,7 +269,7 @@ impl Servers {
         Ok(limit)
     }
 
-    /// A server that grants all that is wanted has shown no limit: if it has granted more to another
+    /// A server that grants all that is wanted has shown no limit: if it has granted more to one
     /// that wanted more, that still counts.
     fn note(&self, address: &str, mut limit: Granted, wanted: Duration, session: SessionInfo) {
         let mut asked = self.asked();
