@@ -165,6 +165,25 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if is_harmful(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
 }
 
+/// A line for each row, with cells that line up two spaces apart. What comes last is as long as it
+/// is.
+pub(crate) fn lined_up<const CELLS: usize>(rows: &[[String; CELLS]]) -> Vec<String> {
+    let widths: [usize; CELLS] = std::array::from_fn(|column| widest(rows.iter().map(|row| &row[column])));
+    let line = |row: &[String; CELLS]| {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(widths).take(CELLS - 1) {
+            line.push_str(&format!("{cell:width$}  "));
+        }
+        line + &row[CELLS - 1]
+    };
+    rows.iter().map(line).collect()
+}
+
+/// How many characters the longest of these has.
+pub(crate) fn widest<'a>(cells: impl IntoIterator<Item = &'a String>) -> usize {
+    cells.into_iter().map(|cell| cell.chars().count()).max().unwrap_or(0)
+}
+
 /// As it can be pasted into a shell.
 pub(crate) fn shell_word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/-_.:@%+,=".contains(c);

@@ -6,7 +6,7 @@ use crate::args::ClaimsArgs;
 use crate::claims::{LivingClaim, Work, read_claims};
 use crate::duration::show;
 use crate::failure::Failure;
-use crate::output::{Console, out, out_json, printable};
+use crate::output::{Console, lined_up, out, out_json, printable};
 
 pub(crate) fn claims(args: ClaimsArgs, console: &Console) -> Result<u8, Failure> {
     let host = read_claims(None);
@@ -33,19 +33,13 @@ pub(crate) fn claims(args: ClaimsArgs, console: &Console) -> Result<u8, Failure>
 /// A row for each: the election, who leads it, its token, for how long, which process it is, and in
 /// which store.
 fn table(claims: &[LivingClaim]) -> Vec<String> {
-    let cells = |claim: &LivingClaim| {
+    let row = |claim: &LivingClaim| {
         let token = claim.token.map_or_else(|| "no token".to_owned(), |token| format!("token {token}"));
-        [printable(&claim.election), printable(&claim.name), token, lasts(claim)]
-    };
-    let rows: Vec<_> = claims.iter().map(cells).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 4] = std::array::from_fn(width);
-    let line = |(claim, row): (&LivingClaim, &[String; 4])| {
-        let padded: Vec<_> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
         let store = claim.url.as_ref().map_or_else(String::new, |url| format!("  in {}", printable(url)));
-        format!("{}  pid {}{store}", padded.join("  "), claim.pid)
+        let process = format!("pid {}{store}", claim.pid);
+        [printable(&claim.election), printable(&claim.name), token, lasts(claim), process]
     };
-    claims.iter().zip(&rows).map(line).collect()
+    lined_up(&claims.iter().map(row).collect::<Vec<_>>())
 }
 
 /// `for another 9.8 s`, and what keeps the process from noticing that it is over.

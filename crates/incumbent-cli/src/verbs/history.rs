@@ -10,7 +10,7 @@ use super::status::OrderJson;
 use crate::args::HistoryArgs;
 use crate::failure::{Code, Failure};
 use crate::json::VERSION;
-use crate::output::{Console, out, out_json, printable};
+use crate::output::{Console, lined_up, out, out_json, printable};
 use crate::store_url::StoreUrl;
 
 #[derive(Serialize)]
@@ -111,22 +111,12 @@ fn leads(status: &Status, term: &TermRecord) -> bool {
 
 /// One row for each term, oldest first.
 fn table(status: &Status) -> Vec<String> {
-    let rows: Vec<[String; 5]> = status
-        .terms
-        .iter()
-        .map(|term| {
-            let name = if term.name.is_empty() { "(no name)".to_owned() } else { printable(&term.name) };
-            let (from, to) = (moment(said(term.opened_ms)), moment(ended_at(term)));
-            [format!("token {}", term.token), name, from, to, how_it_ended(term, leads(status, term))]
-        })
-        .collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 4] = std::array::from_fn(width);
-    let [token, name, from, to] = widths;
-    let row = |row: &[String; 5]| {
-        format!("{:token$}  {:name$}  {:from$}  {:to$}  {}", row[0], row[1], row[2], row[3], row[4])
+    let row = |term: &TermRecord| {
+        let name = if term.name.is_empty() { "(no name)".to_owned() } else { printable(&term.name) };
+        let (from, to) = (moment(said(term.opened_ms)), moment(ended_at(term)));
+        [format!("token {}", term.token), name, from, to, how_it_ended(term, leads(status, term))]
     };
-    rows.iter().map(row).collect()
+    lined_up(&status.terms.iter().map(row).collect::<Vec<_>>())
 }
 
 fn how_it_ended(term: &TermRecord, leads: bool) -> String {

@@ -9,7 +9,7 @@ use super::status::{FrozenJson, OrderJson, Vacancy, without_ages};
 use crate::args::ListArgs;
 use crate::failure::Failure;
 use crate::json::{self, CandidateJson, VERSION};
-use crate::output::{Console, json_text, out, printable};
+use crate::output::{Console, json_text, lined_up, out, printable};
 use crate::store_url::StoreUrl;
 
 #[derive(Serialize)]
@@ -132,18 +132,14 @@ pub(super) fn followers(status: &Status) -> usize {
 
 /// A row for each: its name, who leads it, and how many wait.
 fn table(rows: &[Row]) -> Vec<String> {
-    let names: Vec<_> = rows.iter().map(|(name, _)| printable(name.as_str())).collect();
-    let leaders: Vec<_> = rows.iter().map(|(_, reading)| led_by(reading)).collect();
-    let widest = |column: &[String]| column.iter().map(|cell| cell.chars().count()).max().unwrap_or(0);
-    let (name_width, leader_width) = (widest(&names), widest(&leaders));
-    let row = |((_, reading), (name, leader)): (&Row, (String, String))| {
+    let row = |(name, reading): &Row| {
         let waiting = match reading {
             Ok(reading) => format!("{} in line behind{}", followers(reading.get()), orders(reading.get())),
             Err(error) => printable(&error.to_string()),
         };
-        format!("{name:name_width$}  {leader:leader_width$}  {waiting}")
+        [printable(name.as_str()), led_by(reading), waiting]
     };
-    rows.iter().zip(names.into_iter().zip(leaders)).map(row).collect()
+    lined_up(&rows.iter().map(row).collect::<Vec<_>>())
 }
 
 /// What was ordered, unless that is why nobody leads.

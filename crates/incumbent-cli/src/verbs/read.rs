@@ -7,7 +7,7 @@ use super::seen_election;
 use crate::args::{CandidatesArgs, LeaderArgs};
 use crate::failure::{Code, Failure};
 use crate::json::{self, CandidateJson, VERSION, Value};
-use crate::output::{Console, out, out_json, shell_word};
+use crate::output::{Console, lined_up, out, out_json, shell_word, widest};
 use crate::store_url::StoreUrl;
 
 #[derive(Serialize)]
@@ -92,30 +92,25 @@ pub(crate) fn priority(one: &CandidateInfo, before: &str) -> String {
 
 /// One row for each, in the order of the line.
 pub(crate) fn table(line: &[CandidateInfo], first_leads: bool) -> Vec<String> {
-    let names: Vec<_> = line.iter().map(json::name).collect();
     let tokens: Vec<_> =
         line.iter().map(|one| one.token.map_or_else(|| "-".to_owned(), |token| token.to_string())).collect();
-    let widest = |column: &[String]| column.iter().map(|cell| cell.chars().count()).max().unwrap_or(0);
-    let (names_width, tokens_width) = (widest(&names), widest(&tokens));
+    let tokens_width = widest(&tokens);
     // Members of a group have names of their own, and no ids.
     let without_ids = line.iter().all(|one| one.id.is_none());
-    let row = |place: usize| {
+    let row = |(place, one): (usize, &CandidateInfo)| {
         let role = if place == 0 && first_leads { "leader  " } else { "follower" };
-        let id = match line[place].id {
+        let id = match one.id {
             Some(id) => format!("  id {id}"),
             None if without_ids => String::new(),
             None => format!("  id {}", "-".repeat(32)),
         };
-        let value = Value::shown(&line[place].value).unwrap_or_default();
-        let unwell = if line[place].unwell { "  unwell" } else { "" };
-        let priority = priority(&line[place], "  ");
-        let row = format!(
-            "{role}  {:names_width$}  token {:>tokens_width$}{id}{unwell}{priority}  {value}",
-            names[place], tokens[place]
-        );
-        row.trim_end().to_owned()
+        let value = Value::shown(&one.value).unwrap_or_default();
+        let unwell = if one.unwell { "  unwell" } else { "" };
+        let priority = priority(one, "  ");
+        let rest = format!("token {:>tokens_width$}{id}{unwell}{priority}  {value}", tokens[place]);
+        [role.to_owned(), json::name(one), rest.trim_end().to_owned()]
     };
-    (0..line.len()).map(row).collect()
+    lined_up(&line.iter().enumerate().map(row).collect::<Vec<_>>())
 }
 
 /// The name as it can be pasted into a shell.
