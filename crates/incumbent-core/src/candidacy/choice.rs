@@ -71,25 +71,34 @@ impl Choice {
 }
 
 impl Candidacy {
-    /// Whether the first in line chooses, or waits for the one that it has asked, before it takes
-    /// office.
-    pub(super) fn is_choosing(&mut self, now: Timestamp, held: &Held) -> bool {
+    /// Brings the choice up to date: one that was asked is waited for no longer once its time is
+    /// over, or something keeps the office in place.
+    pub(super) fn update_choice(&mut self, now: Timestamp, held: &Held) {
         let asked = self.office.handover_from(held.token).map(|handover| handover.nonce);
-        let once = self.settings.policy.hands_on_once();
         self.choice = match self.choice {
             Choice::Asked { nonce, until, .. } if asked == Some(nonce) && now < until && !self.is_kept_in_place() => {
-                return true;
+                return;
             }
             Choice::Asked { refused: true, .. } if asked.is_none() => Choice::Open,
             Choice::Asked { nonce, .. } => Choice::Made(Some((nonce, Refusal::TimedOut))),
-            Choice::Made(Some(_)) if !once => Choice::Open,
+            Choice::Made(Some(_)) if !self.settings.policy.hands_on_once() => Choice::Open,
             other => other,
         };
+    }
+
+    /// Whether the first in line chooses, or waits for the one that it has asked, before it takes
+    /// office: as of the last update.
+    pub(super) fn is_choosing(&self, held: &Held) -> bool {
         let has_reason = self.requested.unwell || self.who.priority.is_some();
-        let is_asked = asked.is_some() || self.is_heir(held);
+        let is_asked = self.office.handover_from(held.token).is_some() || self.is_heir(held);
+        let may_ask = !is_asked || !self.settings.policy.hands_on_once();
         // Where terms are on record, the one who saw the last leader go sees to what it left.
         let is_free = !self.is_recorded() && !self.is_kept_in_place();
-        self.choice == Choice::Open && has_reason && is_free && !(is_asked && once)
+        match self.choice {
+            Choice::Asked { .. } => true,
+            Choice::Open => has_reason && may_ask && is_free,
+            Choice::Ceding(_) | Choice::Made(_) => false,
+        }
     }
 
     /// Whether an operator has said that nothing moves the office, or is asked to say that it may.
@@ -113,7 +122,8 @@ impl Candidacy {
     /// What the first in line does about it next.
     pub(super) fn choice_duty(&mut self, now: Timestamp, held: &Held) -> Option<Op> {
         let waited = matches!(self.choice, Choice::Asked { .. });
-        if self.is_choosing(now, held) {
+        self.update_choice(now, held);
+        if self.is_choosing(held) {
             let unread = self.choice == Choice::Open || !self.notices.line_read;
             return unread.then(|| Op::Line(self.who.election.clone(), LOOKED_AT));
         }

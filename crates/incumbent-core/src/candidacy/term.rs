@@ -33,8 +33,10 @@ impl Candidacy {
     /// We are first in line. In office, unless something stands against it, or somebody is better.
     pub(super) fn on_first_in_line(&mut self, now: Timestamp, held: Held, out: &mut Outbox) {
         if self.must_leave_line().is_some() {
-            self.withdraw(held, None, out);
-        } else if self.is_choosing(now, &held) || self.tenure.begin(now).is_err() {
+            return self.withdraw(held, None, out);
+        }
+        self.update_choice(now, &held);
+        if self.is_choosing(&held) || self.tenure.begin(now).is_err() {
             self.state = State::Unproven(held);
         } else {
             self.state = State::Office(held);
