@@ -62,6 +62,25 @@ pub struct Candidate {
     pub first_contact: Option<Option<Nonce>>,
 }
 
+impl Candidate {
+    /// One that is fit and asks for nothing beyond the office.
+    pub fn new(election: ElectionName, name: impl Into<Arc<str>>) -> Candidate {
+        Candidate {
+            election,
+            name: name.into(),
+            value: Bytes::new(),
+            fenced: false,
+            hold_until_stopped: false,
+            unfit: false,
+            priority: None,
+            recorded: false,
+            fence_delay: None,
+            origin: Arc::default(),
+            first_contact: None,
+        }
+    }
+}
+
 /// What happened.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Input {

@@ -208,17 +208,15 @@ impl<F: Fencing> Candidate<F> {
         let name: Arc<str> = self.name.into();
         let is_checked = !self.health.checks.is_empty();
         let candidate = incumbent_core::Candidate {
-            election: self.election.name.clone(),
-            name: name.clone(),
             value: self.value,
             fenced: !self.fences.is_empty(),
             hold_until_stopped: self.hold_until_stopped,
             unfit: is_checked,
             priority: self.priority,
             recorded: self.recorded,
-            fence_delay: None,
             origin,
             first_contact: self.election.first_contact.get().copied(),
+            ..incumbent_core::Candidate::new(self.election.name.clone(), name.clone())
         };
         let stand = Stand { id, candidate, fences: self.fences, stonith, has_stopped, shared: shared.clone() };
         let request = Request::Stand(Box::new(stand));

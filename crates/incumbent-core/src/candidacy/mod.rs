@@ -281,19 +281,7 @@ impl Candidacy {
 
     /// A candidacy that only removes an entry which a late write left behind.
     pub(crate) fn sweeper(id: CandidacyId, stray: Held, epoch: Epoch, settings: Arc<Settings>, rng: Rng) -> Candidacy {
-        let who = Candidate {
-            election: stray.election.clone(),
-            name: "".into(),
-            value: Bytes::new(),
-            fenced: false,
-            hold_until_stopped: false,
-            unfit: false,
-            priority: None,
-            recorded: false,
-            fence_delay: None,
-            origin: Arc::default(),
-            first_contact: None,
-        };
+        let who = Candidate::new(stray.election.clone(), "");
         let mut sweeper = Candidacy::new(id, who, settings, rng);
         sweeper.incarnation = stray.incarnation;
         sweeper.session = Some(epoch);

@@ -46,19 +46,7 @@ impl Driven {
             watches: None,
             events: Vec::new(),
         };
-        let candidate = Candidate {
-            election: election(),
-            name: "c".into(),
-            value: Bytes::new(),
-            fenced,
-            hold_until_stopped: false,
-            unfit: false,
-            priority: None,
-            recorded: false,
-            fence_delay: None,
-            origin: Default::default(),
-            first_contact: None,
-        };
+        let candidate = Candidate { fenced, ..Candidate::new(election(), "c") };
         driven.feed(Input::Stand(CANDIDACY, candidate));
         let liveness = Liveness {
             ttl: SECOND * 10,

@@ -177,17 +177,14 @@ impl World {
         };
         self.processes[process].users.insert(id, user);
         let candidate = Candidate {
-            election: name,
-            name: name_of(process).into(),
             value: Bytes::from_static(b"value"),
             fenced,
             hold_until_stopped,
-            unfit: false,
             priority,
             recorded,
             fence_delay,
-            origin: Default::default(),
             first_contact,
+            ..Candidate::new(name, name_of(process))
         };
         self.command(process, Input::Stand(id, candidate));
     }

@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use bytes::Bytes;
 use incumbent_core::{
     Answer, Attempt, CallId, CandidacyId, Candidate, Command, ElectionName, Event, Fault, Flaw, Handover, Held, Hint,
     Input, Nonce, Office, Op, Output, Participant, Paused, Policy, Settings, StoreId, Timestamp, Title, Token,
@@ -317,20 +316,7 @@ impl Model for Bounds {
             broken: None,
         };
         for index in 0..self.candidates {
-            let candidate = Candidate {
-                election: election(),
-                name: "c".into(),
-                value: Bytes::new(),
-                fenced: false,
-                hold_until_stopped: false,
-                unfit: false,
-                priority: None,
-                recorded: false,
-                fence_delay: None,
-                origin: Default::default(),
-                first_contact: None,
-            };
-            world.feed(index, Input::Stand(CANDIDACY, candidate));
+            world.feed(index, Input::Stand(CANDIDACY, Candidate::new(election(), "c")));
         }
         vec![world]
     }

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Mutex, OnceLock};
 use std::task::{Wake, Waker};
 
-use bytes::Bytes;
 use incumbent_core::{Candidate, ElectionName, LossReason, Refusal, Rng, StoreId, Successor, TermNo, Token};
 use incumbent_store::TokioClock;
 
@@ -102,19 +101,7 @@ fn leading_by(clock: Arc<dyn Clock>, when_released: Vec<Says>) -> (Driver<Script
     let side = Script { queue, when_released, sent, candidacy: candidacy.clone(), term, ceding, timeout };
     let mut driver = Driver::new(side, clock, requests, Settings::default(), Flaws::default())
         .unwrap_or_else(|error| panic!("{error}"));
-    let candidate = Candidate {
-        election: ElectionName::new("e").unwrap_or_else(|error| panic!("{error}")),
-        name: "a".into(),
-        value: Bytes::new(),
-        fenced: false,
-        hold_until_stopped: false,
-        unfit: false,
-        priority: None,
-        recorded: false,
-        fence_delay: None,
-        origin: Default::default(),
-        first_contact: None,
-    };
+    let candidate = Candidate::new(ElectionName::new("e").unwrap_or_else(|error| panic!("{error}")), "a");
     let stand =
         Stand { id: ID, candidate, fences: Vec::new(), stonith: None, has_stopped: None, shared: candidacy.clone() };
     assert!(port.send(Request::Stand(Box::new(stand))));
