@@ -1,31 +1,12 @@
 //! The first in line at a vacancy, driven by hand: it takes office, or hands its place to one that
 //! is better, and never just goes away.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test speaks by panicking")]
-
 use std::time::Duration;
 
-use bytes::Bytes;
 use incumbent_core::*;
 
-const TTL: Duration = Duration::from_secs(15);
-const CANDIDACY: CandidacyId = CandidacyId(1);
-
-fn token(number: u64) -> Token {
-    Token::new(number).unwrap()
-}
-
-fn election() -> ElectionName {
-    ElectionName::new("e").unwrap()
-}
-
-/// Somebody else in line.
-fn other(number: u64, merit: Merit) -> Entry {
-    let mut entry = Entry::new(EntryId::new(number.to_string()), token(number));
-    entry.incarnation = Some(Incarnation::from_bits(u128::from(number)));
-    entry.merit = merit;
-    entry
-}
+use crate::driven::{TTL, token};
+use crate::first_in_line::{FirstInLine, with_merit as other};
 
 fn priority(priority: i32) -> Merit {
     Merit::new(false, priority)
@@ -39,57 +20,16 @@ fn foreign(number: u64) -> Entry {
     Entry::new(EntryId::new(number.to_string()), token(number))
 }
 
-/// A participant with one candidate, which is first in line and has token 5.
-struct Driven {
-    participant: Participant,
-    now: Timestamp,
-    events: Vec<Event>,
-    watch: Option<(WatchId, WatchFor)>,
-    call: Option<(CallId, Op)>,
-    held: Held,
-    behind: Vec<Entry>,
-    office: Office,
-}
-
-impl Driven {
-    /// The first in line: it has enlisted, and was told nothing yet.
-    fn enlisting(priority: Option<i32>, is_unwell: bool, behind: Vec<Entry>) -> Driven {
-        let candidate = Candidate {
-            election: election(),
-            name: "a".into(),
-            value: Bytes::from("value"),
-            fenced: false,
-            hold_until_stopped: false,
-            unfit: false,
-            priority,
-            recorded: false,
-            fence_delay: None,
-            origin: Default::default(),
-            first_contact: None,
-        };
-        let now = Timestamp::ZERO + TTL;
-        let held = Held::new(election(), EntryId::new("5"), token(5), Incarnation::from_bits(0));
-        let participant = Participant::new(Settings::for_ttl(TTL), [1; 4]);
-        let office = Office::default();
-        let mut driven = Driven { participant, now, events: Vec::new(), watch: None, call: None, held, behind, office };
-        driven.handle(Input::Stand(CANDIDACY, candidate));
-        driven.unwell(is_unwell);
-        driven.handle(Input::Opened(Attempt(0), Ok(Liveness::new(TTL))));
-        let Some((_, Op::Enlist(_, entry))) = &driven.call else { panic!("{:?}", driven.call) };
-        assert_eq!(entry.merit, Merit::new(is_unwell, priority.unwrap_or(0)));
-        driven.held.incarnation = entry.incarnation;
-        driven
-    }
-
-    fn first(priority: Option<i32>, is_unwell: bool, behind: Vec<Entry>) -> Driven {
-        let mut driven = Driven::enlisting(priority, is_unwell, behind);
+impl FirstInLine {
+    fn first(priority: Option<i32>, is_unwell: bool, behind: Vec<Entry>) -> FirstInLine {
+        let mut driven = FirstInLine::enlisting(priority, is_unwell, behind);
         driven.stands();
         driven
     }
 
     /// The first in line, which has asked the one with this token to take its place: the notice.
-    fn asking(behind: Vec<Entry>, heir: u64) -> (Driven, Handover) {
-        let mut driven = Driven::first(Some(0), false, behind);
+    fn asking(behind: Vec<Entry>, heir: u64) -> (FirstInLine, Handover) {
+        let mut driven = FirstInLine::first(Some(0), false, behind);
         driven.reads_line();
         let handover = driven.writes().handover.unwrap();
         assert_eq!((handover.from, handover.heir.as_ref().unwrap().token), (token(5), token(heir)));
@@ -98,79 +38,12 @@ impl Driven {
     }
 
     /// The same, once the heir is next, is ready, and was seen to be: its place is on its way.
-    fn ceding() -> (Driven, Handover) {
-        let (mut driven, handover) = Driven::asking(vec![other(7, priority(3))], 7);
+    fn ceding() -> (FirstInLine, Handover) {
+        let (mut driven, handover) = FirstInLine::asking(vec![other(7, priority(3))], 7);
         driven.behind[0].ready = Some(handover.nonce);
         driven.reads_line();
         assert!(driven.cedes_to("7"), "{:?}", driven.call);
         (driven, handover)
-    }
-
-    fn handle(&mut self, input: Input) {
-        self.participant.handle(self.now, input);
-        while let Some(output) = self.participant.poll_output() {
-            match output {
-                Output::Call(_, id, _, op) => self.call = Some((id, op)),
-                Output::GiveUpCall(_) => self.call = None,
-                Output::Event(_, event) => self.events.push(event),
-                Output::Watch { watch, what, .. } => self.watch = Some((watch, what)),
-                Output::Unwatch(_) => self.watch = None,
-                Output::Renew { attempt, .. } => {
-                    self.participant.handle(self.now, Input::Renewed(attempt, Ok(Renewal::alive(TTL))));
-                }
-                _ => {}
-            }
-        }
-    }
-
-    fn unwell(&mut self, unwell: bool) {
-        self.handle(Input::Command(CANDIDACY, Command::Unwell(unwell)));
-    }
-
-    fn answer(&mut self, answer: Result<Answer, Fault>) {
-        let (id, _) = self.call.take().expect("a call is out");
-        self.handle(Input::Answer(CANDIDACY, id, answer));
-    }
-
-    /// Answers a look: it is first, and the record is as it is.
-    fn stands(&mut self) {
-        assert!(matches!(self.call, Some((_, Op::Enlist(..) | Op::Standing(..)))), "{:?}", self.call);
-        let place = Place::Leading(self.held.clone());
-        self.answer(Ok(Answer::Standing(Box::new(Standing::new(place, self.office.clone(), Cursor(7))))));
-    }
-
-    /// Answers with the line.
-    fn reads_line(&mut self) {
-        assert!(matches!(self.call, Some((_, Op::Line(..)))), "{:?}", self.call);
-        let mut own = other(5, Merit::default());
-        own.incarnation = Some(self.held.incarnation);
-        let entries = std::iter::once(own).chain(self.behind.clone()).collect();
-        self.answer(Ok(Answer::Line(Box::new(Line::new(entries, false, self.office.clone(), Cursor(8))))));
-    }
-
-    /// The record as it is written down now, and read again.
-    fn writes(&mut self) -> Office {
-        let Some((_, Op::SetOffice(_, _, to))) = self.call.clone() else { panic!("{:?}", self.call) };
-        self.answer(Ok(Answer::Cas(Cas::Done)));
-        self.office = to.with_version(Version(self.office.version.0 + 1));
-        self.stands();
-        self.office.clone()
-    }
-
-    /// Something has changed that is watched.
-    fn wakes(&mut self) {
-        let (watch, _) = self.watch.take().expect("a watch is armed");
-        self.handle(Input::Wake(CANDIDACY, watch, Hint::Changed));
-        self.stands();
-    }
-
-    fn pass(&mut self, time: Duration) {
-        self.now = self.now + time;
-        self.handle(Input::Tick);
-    }
-
-    fn is_elected(&self) -> bool {
-        self.events.iter().any(|event| matches!(event, Event::Elected { .. }))
     }
 
     fn cedes_to(&self, heir: &str) -> bool {
@@ -179,16 +52,16 @@ impl Driven {
 
     /// In office, it takes back what it has asked for, and hands over to nobody.
     fn refuses(&mut self) -> Refusal {
-        assert!(self.is_elected(), "{:?} {:?}", self.events, self.call);
+        assert!(self.is_elected(), "{:?} {:?}", self.events(), self.call);
         let refused = self.writes().handover.unwrap().refused.unwrap();
-        assert!(!self.events.iter().any(|event| matches!(event, Event::Stopping { .. })));
+        assert!(!self.events().iter().any(|event| matches!(event, Event::Stopping { .. })));
         refused
     }
 }
 
 #[test]
 fn one_that_is_well_and_has_no_priority_takes_office_without_a_look_at_the_line() {
-    assert!(Driven::first(None, false, vec![other(7, priority(3))]).is_elected());
+    assert!(FirstInLine::first(None, false, vec![other(7, priority(3))]).is_elected());
 }
 
 #[test]
@@ -201,12 +74,12 @@ fn with_nobody_better_behind_it_the_first_in_line_takes_office_after_one_look() 
         vec![foreign(7), other(8, priority(3))],
     ];
     for behind in lines {
-        let mut driven = Driven::first(Some(0), false, behind);
+        let mut driven = FirstInLine::first(Some(0), false, behind);
         assert!(!driven.is_elected());
         driven.reads_line();
         assert!(driven.is_elected(), "{:?}", driven.call);
     }
-    let mut driven = Driven::first(None, true, vec![other(7, unwell())]);
+    let mut driven = FirstInLine::first(None, true, vec![other(7, unwell())]);
     driven.reads_line();
     assert!(driven.is_elected(), "all are unwell");
 }
@@ -214,7 +87,7 @@ fn with_nobody_better_behind_it_the_first_in_line_takes_office_after_one_look() 
 #[test]
 fn one_that_could_not_take_office_is_asked_again_by_nobody() {
     for is_unwell in [false, true] {
-        let mut driven = Driven::first(Some(0), is_unwell, vec![other(7, priority(9).gave_way(true))]);
+        let mut driven = FirstInLine::first(Some(0), is_unwell, vec![other(7, priority(9).gave_way(true))]);
         driven.reads_line();
         assert!(driven.is_elected(), "{:?}", driven.call);
     }
@@ -222,7 +95,7 @@ fn one_that_could_not_take_office_is_asked_again_by_nobody() {
 
 #[test]
 fn where_terms_are_on_record_the_first_in_line_takes_office_as_it_comes() {
-    let mut driven = Driven::enlisting(Some(0), false, vec![other(7, priority(3))]);
+    let mut driven = FirstInLine::enlisting(Some(0), false, vec![other(7, priority(3))]);
     let before = TermRecord::unknown(token(3), None, "b".into());
     driven.office = Office::default().with_terms(Terms::default().with(before));
     driven.stands();
@@ -234,11 +107,11 @@ fn where_terms_are_on_record_the_first_in_line_takes_office_as_it_comes() {
 fn the_best_is_asked_and_gets_the_place_once_it_is_next_and_ready() {
     let line =
         vec![other(7, Merit::new(true, 9)), other(8, priority(1)), other(9, priority(2)), other(10, priority(2))];
-    let (mut driven, handover) = Driven::asking(line, 9);
+    let (mut driven, handover) = FirstInLine::asking(line, 9);
     assert_eq!((&*handover.order.by, handover.refused), ("a", None));
     driven.reads_line();
     assert!(driven.call.is_none() && !driven.is_elected(), "it waits: {:?}", driven.call);
-    let Some((_, WatchFor::Entry(_, watched))) = &driven.watch else { panic!("{:?}", driven.watch) };
+    let (_, WatchFor::Entry(_, watched)) = driven.watch() else { panic!("{:?}", driven.watch()) };
     assert_eq!(watched.heir.as_ref().unwrap().as_str(), "9", "for the heir's word");
     driven.behind = vec![other(9, priority(2))];
     driven.behind[0].ready = Some(handover.nonce);
@@ -252,7 +125,7 @@ fn the_best_is_asked_and_gets_the_place_once_it_is_next_and_ready() {
 
 #[test]
 fn one_that_is_unwell_asks_one_that_is_fit_also_without_a_priority() {
-    let mut driven = Driven::first(None, true, vec![other(7, unwell()), other(8, priority(-3))]);
+    let mut driven = FirstInLine::first(None, true, vec![other(7, unwell()), other(8, priority(-3))]);
     driven.reads_line();
     assert_eq!(driven.writes().handover.unwrap().heir.unwrap().token, token(8));
 }
@@ -264,7 +137,7 @@ fn an_heir_that_is_gone_no_better_any_more_or_behind_a_foreign_one_does_not_get_
         entry
     };
     for (why, case) in [(Refusal::HeirGone, 0), (Refusal::HeirUnfit, 1), (Refusal::ForeignBetween, 2)] {
-        let (mut driven, handover) = Driven::asking(vec![other(7, priority(3))], 7);
+        let (mut driven, handover) = FirstInLine::asking(vec![other(7, priority(3))], 7);
         driven.behind = match case {
             0 => vec![other(8, priority(9))],
             1 => vec![ready(other(7, Merit::new(true, 3)), handover.nonce)],
@@ -277,7 +150,7 @@ fn an_heir_that_is_gone_no_better_any_more_or_behind_a_foreign_one_does_not_get_
 
 #[test]
 fn an_heir_that_is_not_ready_in_time_does_not_get_it_and_nobody_else_is_asked() {
-    let (mut driven, _) = Driven::asking(vec![other(7, priority(3)), other(8, priority(2))], 7);
+    let (mut driven, _) = FirstInLine::asking(vec![other(7, priority(3)), other(8, priority(2))], 7);
     driven.reads_line();
     driven.pass(Duration::from_millis(1_900));
     assert!(driven.call.is_none() && !driven.is_elected(), "{:?}", driven.call);
@@ -288,7 +161,7 @@ fn an_heir_that_is_not_ready_in_time_does_not_get_it_and_nobody_else_is_asked() 
 
 #[test]
 fn a_guarded_withdrawal_that_is_refused_leaves_it_first_and_it_takes_office() {
-    let (mut driven, _) = Driven::ceding();
+    let (mut driven, _) = FirstInLine::ceding();
     // With no answer it may have got through, or may do so yet: no office before that is known.
     driven.answer(Err(Fault::OutcomeUnknown));
     while driven.call.is_none() {
@@ -303,8 +176,8 @@ fn a_guarded_withdrawal_that_is_refused_leaves_it_first_and_it_takes_office() {
 
 #[test]
 fn one_that_has_to_leave_meanwhile_leaves_whatever_becomes_of_the_heir() {
-    let (mut driven, _) = Driven::ceding();
-    driven.handle(Input::Command(CANDIDACY, Command::Healthy(false)));
+    let (mut driven, _) = FirstInLine::ceding();
+    driven.command(Command::Healthy(false));
     driven.answer(Ok(Answer::Cas(Cas::Refused)));
     assert!(matches!(driven.call, Some((_, Op::Withdraw(_, None)))), "{:?}", driven.call);
     assert!(!driven.is_elected());
@@ -313,7 +186,7 @@ fn one_that_has_to_leave_meanwhile_leaves_whatever_becomes_of_the_heir() {
 #[test]
 fn one_that_was_handed_its_place_asks_nobody() {
     for refused in [None, Some(Refusal::TimedOut)] {
-        let mut driven = Driven::enlisting(Some(0), false, vec![other(7, priority(3))]);
+        let mut driven = FirstInLine::enlisting(Some(0), false, vec![other(7, priority(3))]);
         let heir = Heir::new(driven.held.incarnation, driven.held.entry.clone(), token(5));
         let mut handover = Handover::new(token(4), heir, Nonce(1), TTL);
         handover.refused = refused;
@@ -332,7 +205,7 @@ fn what_was_asked_of_it_meanwhile_and_an_office_that_nothing_moves_keep_it_from_
         office.clone().with_frozen(Frozen::new(Nonce(1), None, "firmware")),
         office.with_held_back(HeldBack::new(token(3))),
     ] {
-        let mut driven = Driven::enlisting(Some(0), false, vec![other(7, priority(3)), other(8, priority(0))]);
+        let mut driven = FirstInLine::enlisting(Some(0), false, vec![other(7, priority(3)), other(8, priority(0))]);
         driven.office = office;
         driven.stands();
         assert!(driven.is_elected(), "{:?}", driven.call);
@@ -343,7 +216,7 @@ fn what_was_asked_of_it_meanwhile_and_an_office_that_nothing_moves_keep_it_from_
 fn a_line_that_cannot_be_read_or_a_record_that_cannot_be_written_keeps_nobody_from_office() {
     for fault in [Fault::Permanent, Fault::Unavailable] {
         for writes in [false, true] {
-            let mut driven = Driven::first(Some(0), false, vec![other(7, priority(3))]);
+            let mut driven = FirstInLine::first(Some(0), false, vec![other(7, priority(3))]);
             if writes {
                 driven.reads_line();
                 assert!(matches!(driven.call, Some((_, Op::SetOffice(..)))), "{:?}", driven.call);
@@ -360,7 +233,7 @@ fn a_line_that_cannot_be_read_or_a_record_that_cannot_be_written_keeps_nobody_fr
 
 #[test]
 fn a_record_that_has_moved_on_is_read_again_and_the_choice_made_anew() {
-    let mut driven = Driven::first(Some(0), false, vec![other(7, priority(3))]);
+    let mut driven = FirstInLine::first(Some(0), false, vec![other(7, priority(3))]);
     driven.reads_line();
     driven.answer(Ok(Answer::Cas(Cas::Refused)));
     driven.office = Office::default().with_version(Version(4));
@@ -377,7 +250,7 @@ fn a_record_that_has_moved_on_is_read_again_and_the_choice_made_anew() {
 
 #[test]
 fn one_that_is_better_and_comes_while_somebody_leads_waits() {
-    let mut driven = Driven::first(Some(0), false, vec![]);
+    let mut driven = FirstInLine::first(Some(0), false, vec![]);
     driven.reads_line();
     assert!(driven.is_elected());
     driven.behind = vec![other(7, priority(9))];
@@ -387,5 +260,5 @@ fn one_that_is_better_and_comes_while_somebody_leads_waits() {
             driven.stands();
         }
     }
-    assert!(!driven.events.iter().any(|event| matches!(event, Event::Stopping { .. } | Event::Unelected(_))));
+    assert!(!driven.events().iter().any(|event| matches!(event, Event::Stopping { .. } | Event::Unelected(_))));
 }

@@ -1,115 +1,26 @@
 //! Fitness, driven by hand: what an entry says of it, and what a leader does that is unwell.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test speaks by panicking")]
-
 use std::time::Duration;
 
-use bytes::Bytes;
 use incumbent_core::*;
 
-const TTL: Duration = Duration::from_secs(15);
-const CANDIDACY: CandidacyId = CandidacyId(1);
-
-fn token(number: u64) -> Token {
-    Token::new(number).unwrap()
-}
-
-fn election() -> ElectionName {
-    ElectionName::new("e").unwrap()
-}
+use crate::driven::{TTL, token};
+use crate::first_in_line::{FirstInLine, with_merit};
 
 /// Somebody else in line.
 fn other(number: u64, unwell: bool) -> Entry {
-    let mut entry = Entry::new(EntryId::new(number.to_string()), token(number));
-    entry.incarnation = Some(Incarnation::from_bits(u128::from(number)));
-    entry.merit = Merit::new(unwell, 0);
-    entry
+    with_merit(number, Merit::new(unwell, 0))
 }
 
-/// A participant with one candidate, the time, what it has put out since it was last asked, and
-/// the office record that it reads.
-struct Driven {
-    participant: Participant,
-    now: Timestamp,
-    events: Vec<Event>,
-    watch: Option<WatchId>,
-    call: Option<(CallId, Op)>,
-    held: Held,
-    behind: Vec<Entry>,
-    office: Office,
-}
-
-impl Driven {
-    /// A candidate that enlists with this word, and the entry that it will have.
-    fn enlisting(unwell: bool) -> Driven {
-        let candidate = Candidate {
-            election: election(),
-            name: "a".into(),
-            value: Bytes::from("value"),
-            fenced: false,
-            hold_until_stopped: false,
-            unfit: false,
-            priority: None,
-            recorded: false,
-            origin: Default::default(),
-            first_contact: None,
-            fence_delay: None,
-        };
-        let now = Timestamp::ZERO + TTL;
-        let held = Held::new(election(), EntryId::new("5"), token(5), Incarnation::from_bits(0));
-        let participant = Participant::new(Settings::for_ttl(TTL), [1; 4]);
-        let (office, behind) = (Office::default(), Vec::new());
-        let mut driven = Driven { participant, now, events: Vec::new(), watch: None, call: None, held, behind, office };
-        driven.handle(Input::Stand(CANDIDACY, candidate));
-        driven.unwell(unwell);
-        driven.handle(Input::Opened(Attempt(0), Ok(Liveness::new(TTL))));
-        let Some((_, Op::Enlist(_, entry))) = &driven.call else { panic!("{:?}", driven.call) };
-        assert_eq!(entry.merit.unwell, unwell);
-        driven.held.incarnation = entry.incarnation;
-        driven
-    }
-
+impl FirstInLine {
     /// A leader with these behind it, which is unwell from now on, and has said so.
-    fn unwell_before(behind: Vec<Entry>) -> Driven {
-        let mut driven = Driven { behind, ..Driven::enlisting(false) };
+    fn unwell_before(behind: Vec<Entry>) -> FirstInLine {
+        let mut driven = FirstInLine::enlisting(None, false, behind);
         driven.stands();
-        assert!(driven.events.iter().any(|event| matches!(event, Event::Elected { .. })), "{:?}", driven.events);
+        assert!(driven.is_elected(), "{:?}", driven.events());
         driven.unwell(true);
         assert!(driven.publishes().merit.unwell);
         driven
-    }
-
-    fn handle(&mut self, input: Input) {
-        self.participant.handle(self.now, input);
-        while let Some(output) = self.participant.poll_output() {
-            match output {
-                Output::Call(_, id, _, op) => self.call = Some((id, op)),
-                Output::GiveUpCall(_) => self.call = None,
-                Output::Event(_, event) => self.events.push(event),
-                Output::Watch { watch, .. } => self.watch = Some(watch),
-                // It lives all the while.
-                Output::Renew { attempt, .. } => {
-                    self.participant.handle(self.now, Input::Renewed(attempt, Ok(Renewal::alive(TTL))));
-                }
-                _ => {}
-            }
-        }
-    }
-
-    fn unwell(&mut self, unwell: bool) {
-        self.handle(Input::Command(CANDIDACY, Command::Unwell(unwell)));
-    }
-
-    fn answer(&mut self, answer: Result<Answer, Fault>) {
-        let (id, _) = self.call.take().expect("a call is out");
-        self.handle(Input::Answer(CANDIDACY, id, answer));
-    }
-
-    /// Answers a look: it leads, and the record is as it is.
-    fn stands(&mut self) {
-        assert!(matches!(self.call, Some((_, Op::Enlist(..) | Op::Standing(..)))), "{:?}", self.call);
-        let place = Place::Leading(self.held.clone());
-        self.answer(Ok(Answer::Standing(Box::new(Standing::new(place, self.office.clone(), Cursor(7))))));
     }
 
     /// What is published, which is done.
@@ -119,29 +30,10 @@ impl Driven {
         said
     }
 
-    /// Answers with the line.
-    fn reads_line(&mut self) {
-        assert!(matches!(self.call, Some((_, Op::Line(..)))), "{:?}", self.call);
-        let mut own = other(5, true);
-        own.incarnation = Some(self.held.incarnation);
-        let entries = std::iter::once(own).chain(self.behind.clone()).collect();
-        self.answer(Ok(Answer::Line(Box::new(Line::new(entries, false, self.office.clone(), Cursor(8))))));
-    }
-
-    /// The record as it is written down now, and read again.
-    fn writes(&mut self) -> Office {
-        let Some((_, Op::SetOffice(_, _, to))) = self.call.clone() else { panic!("{:?}", self.call) };
-        self.answer(Ok(Answer::Cas(Cas::Done)));
-        self.office = to.with_version(Version(self.office.version.0 + 1));
-        self.stands();
-        self.office.clone()
-    }
-
     /// Somebody has changed the record.
     fn reads(&mut self, office: Office) {
         self.office = office.with_version(Version(self.office.version.0 + 1));
-        self.handle(Input::Wake(CANDIDACY, self.watch.expect("a watch is armed"), Hint::Changed));
-        self.stands();
+        self.wakes();
     }
 
     /// The leader with this token hands over for its health.
@@ -154,14 +46,9 @@ impl Driven {
         }
     }
 
-    fn pass(&mut self, time: Duration) {
-        self.now = self.now + time;
-        self.handle(Input::Tick);
-    }
-
     fn is_told_to_stop(&self) -> Option<LossReason> {
-        self.events.iter().find_map(|event| match event {
-            Event::Stopping { why, .. } => Some(*why),
+        self.events().into_iter().find_map(|event| match event {
+            Event::Stopping { why, .. } => Some(why),
             _ => None,
         })
     }
@@ -169,7 +56,7 @@ impl Driven {
 
 #[test]
 fn an_entry_says_how_its_candidate_is_from_the_beginning_and_again_when_that_changes() {
-    let mut driven = Driven::enlisting(true);
+    let mut driven = FirstInLine::enlisting(None, true, vec![]);
     // The enlistment has no answer: it is sent again as it was, and only then is news told.
     driven.unwell(false);
     driven.answer(Err(Fault::OutcomeUnknown));
@@ -186,7 +73,7 @@ fn an_entry_says_how_its_candidate_is_from_the_beginning_and_again_when_that_cha
 
 #[test]
 fn what_was_said_with_no_answer_is_said_again_even_if_it_is_as_before() {
-    let mut driven = Driven::unwell_before(vec![]);
+    let mut driven = FirstInLine::unwell_before(vec![]);
     driven.reads_line();
     driven.unwell(false);
     assert!(matches!(&driven.call, Some((_, Op::Publish(_, _, said))) if !said.merit.unwell));
@@ -204,7 +91,7 @@ fn what_was_said_with_no_answer_is_said_again_even_if_it_is_as_before() {
 fn an_unwell_leader_hands_over_to_the_best_that_is_fit() {
     let mut line = vec![other(6, true), other(7, false), other(8, false), other(9, false)];
     line.iter_mut().zip([9, 0, 1, 1]).for_each(|(entry, priority)| entry.merit.priority = priority);
-    let mut driven = Driven::unwell_before(line);
+    let mut driven = FirstInLine::unwell_before(line);
     driven.reads_line();
     let handover = driven.writes().handover.unwrap();
     assert_eq!((handover.from, handover.heir.unwrap().token, handover.for_health), (token(5), token(8), true));
@@ -214,7 +101,7 @@ fn an_unwell_leader_hands_over_to_the_best_that_is_fit() {
     driven.behind[0].ready = Some(handover.nonce);
     driven.reads_line();
     assert_eq!(driven.is_told_to_stop(), Some(LossReason::Unwell));
-    driven.handle(Input::Command(CANDIDACY, Command::Release));
+    driven.command(Command::Release);
     assert!(
         matches!(&driven.call, Some((_, Op::Withdraw(_, Some(heir)))) if heir.as_str() == "8"),
         "{:?}",
@@ -227,10 +114,10 @@ fn nobody_fit_or_only_behind_a_foreign_candidate_and_it_stays_and_looks_again_af
     let mut foreign = other(7, false);
     foreign.incarnation = None;
     for behind in [vec![], vec![other(7, true)], vec![foreign, other(8, false)]] {
-        let mut driven = Driven::unwell_before(behind);
+        let mut driven = FirstInLine::unwell_before(behind);
         driven.reads_line();
-        assert_eq!(driven.events.last(), Some(&Event::Stays(Stay::NobodyFit)));
-        let told = driven.events.len();
+        assert_eq!(driven.events().last(), Some(&Event::Stays(Stay::NobodyFit)));
+        let told = driven.events().len();
         for _ in 1..TTL.as_secs() {
             driven.pass(Duration::from_secs(1));
             while let Some((_, Op::Standing(..))) = driven.call {
@@ -240,7 +127,7 @@ fn nobody_fit_or_only_behind_a_foreign_candidate_and_it_stays_and_looks_again_af
         }
         driven.pass(Duration::from_secs(1));
         driven.reads_line();
-        assert_eq!(driven.events[told..].iter().filter(|event| matches!(event, Event::Stays(_))).count(), 0, "once");
+        assert_eq!(driven.events()[told..].iter().filter(|event| matches!(event, Event::Stays(_))).count(), 0, "once");
         assert_eq!(driven.is_told_to_stop(), None);
     }
 }
@@ -248,7 +135,7 @@ fn nobody_fit_or_only_behind_a_foreign_candidate_and_it_stays_and_looks_again_af
 #[test]
 fn an_heir_that_is_unwell_by_now_or_a_leader_that_is_well_again_ends_the_handover() {
     for recovers in [false, true] {
-        let mut driven = Driven::unwell_before(vec![other(7, false)]);
+        let mut driven = FirstInLine::unwell_before(vec![other(7, false)]);
         driven.reads_line();
         let nonce = driven.writes().handover.unwrap().nonce;
         driven.behind = vec![other(7, !recovers)];
@@ -269,13 +156,13 @@ fn an_heir_that_is_unwell_by_now_or_a_leader_that_is_well_again_ends_the_handove
         assert_eq!(why, Some(if recovers { Refusal::Recovered } else { Refusal::HeirUnfit }));
         assert_eq!(driven.is_told_to_stop(), None);
         let stays = Event::Stays(Stay::Refused(Refusal::HeirUnfit));
-        assert_eq!(driven.events.contains(&stays), !recovers, "{:?}", driven.events);
+        assert_eq!(driven.events().contains(&stays), !recovers, "{:?}", driven.events());
     }
 }
 
 #[test]
 fn one_that_was_tried_in_vain_is_tried_again_after_the_others() {
-    let mut driven = Driven::unwell_before(vec![other(7, false), other(8, true), other(9, false)]);
+    let mut driven = FirstInLine::unwell_before(vec![other(7, false), other(8, true), other(9, false)]);
     let mut chosen = Vec::new();
     for _ in 0..3 {
         driven.reads_line();
@@ -305,14 +192,14 @@ fn one_that_was_tried_in_vain_is_tried_again_after_the_others() {
 }
 
 /// A leader with one that is fit behind it.
-fn well() -> Driven {
-    let mut driven = Driven { behind: vec![other(7, false)], ..Driven::enlisting(false) };
+fn well() -> FirstInLine {
+    let mut driven = FirstInLine::enlisting(None, false, vec![other(7, false)]);
     driven.stands();
     driven
 }
 
 /// It falls ill: what it writes down.
-fn falls_ill(driven: &mut Driven) -> Office {
+fn falls_ill(driven: &mut FirstInLine) -> Office {
     driven.unwell(true);
     assert!(driven.publishes().merit.unwell);
     driven.reads_line();
@@ -326,7 +213,7 @@ fn after_three_changes_for_health_an_operator_has_to_acknowledge_them() {
     let office = falls_ill(&mut driven);
     assert_eq!(office.held_back, Some(HeldBack::new(token(5))));
     assert_eq!(office.handover.as_ref().unwrap().from, token(3), "it hands over to nobody");
-    assert_eq!(driven.events.last(), Some(&Event::Stays(Stay::HeldBack)));
+    assert_eq!(driven.events().last(), Some(&Event::Stays(Stay::HeldBack)));
     for _ in 0..TTL.as_secs() * 2 {
         driven.pass(Duration::from_secs(1));
         while let Some((_, Op::Standing(..))) = driven.call {
@@ -364,12 +251,12 @@ fn a_change_that_was_refused_and_one_of_ten_minutes_ago_do_not_count() {
 
 #[test]
 fn in_a_frozen_election_nothing_is_looked_for() {
-    let mut driven = Driven::enlisting(false);
+    let mut driven = FirstInLine::enlisting(None, false, vec![]);
     driven.office = Office::default().with_version(Version(3)).with_frozen(Frozen::new(Nonce(1), None, "firmware"));
     driven.behind = vec![other(7, false)];
     driven.stands();
     driven.unwell(true);
     assert!(driven.publishes().merit.unwell);
-    assert_eq!(driven.events.last(), Some(&Event::Stays(Stay::Frozen)));
+    assert_eq!(driven.events().last(), Some(&Event::Stays(Stay::Frozen)));
     assert!(driven.call.is_none(), "{:?}", driven.call);
 }

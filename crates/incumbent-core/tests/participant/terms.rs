@@ -1,37 +1,17 @@
 //! Terms on record, driven by hand: opened before the leader is elected, closed after its work has
 //! stopped and before its entry goes.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test speaks by panicking")]
-
 use std::time::Duration;
 
-use bytes::Bytes;
 use incumbent_core::*;
 
-const TTL: Duration = Duration::from_secs(15);
-const CANDIDACY: CandidacyId = CandidacyId(1);
+use crate::driven::{CANDIDACY, Driven, TTL, election, token};
 
 /// When the store was told of an opening.
 const OPENED_MS: u64 = 7000;
 
-fn token(number: u64) -> Token {
-    Token::new(number).unwrap()
-}
-
-fn election() -> ElectionName {
-    ElectionName::new("e").unwrap()
-}
-
 fn origin() -> Origin {
     Origin::new("node-1", "boot", "4711").with_target("plug-7")
-}
-
-/// A participant with one candidate, the time, and what it has put out since it was last asked.
-struct Driven {
-    participant: Participant,
-    now: Timestamp,
-    outputs: Vec<Output>,
-    call: Option<(CallId, Op)>,
 }
 
 impl Driven {
@@ -42,30 +22,16 @@ impl Driven {
 
     /// The same; it may be one that stops the work of the last leader from outside.
     fn enlisting_with(recorded: bool, hold_until_stopped: bool, fence_delay: Option<Duration>) -> (Driven, Held) {
-        let candidate = Candidate {
-            election: election(),
-            name: "a".into(),
-            value: Bytes::new(),
-            fenced: false,
-            hold_until_stopped,
-            unfit: false,
-            priority: None,
-            recorded,
-            fence_delay,
-            origin: origin().into(),
-            first_contact: None,
-        };
-        let (participant, now) = (Participant::new(Settings::for_ttl(TTL), [1; 4]), Timestamp::ZERO + TTL);
-        let mut driven = Driven { participant, now, outputs: Vec::new(), call: None };
-        driven.handle(Input::Stand(CANDIDACY, candidate));
-        driven.handle(Input::Opened(Attempt(0), Ok(Liveness::new(TTL))));
-        let Some((_, Op::Enlist(_, entry))) = &driven.call else { panic!("{:?}", driven.call) };
-        let held = Held::new(election(), EntryId::new("5"), token(5), entry.incarnation);
+        let origin = origin().into();
+        let candidate =
+            Candidate { hold_until_stopped, recorded, fence_delay, origin, ..Candidate::new(election(), "a") };
+        let driven = Driven::standing(candidate);
+        let held = driven.enlisted(5);
         (driven, held)
     }
 
     /// A leader whose term is on record, and what is on record.
-    fn leading(hold_until_stopped: bool) -> (Driven, Held, Office) {
+    fn on_record(hold_until_stopped: bool) -> (Driven, Held, Office) {
         let (mut driven, held) = Driven::enlisting(true, hold_until_stopped);
         driven.stands(Place::Leading(held.clone()), Office::default());
         let written = driven.written();
@@ -74,28 +40,6 @@ impl Driven {
         driven.cas(Cas::Done);
         driven.stands(Place::Leading(held.clone()), office.clone());
         (driven, held, office)
-    }
-
-    fn handle(&mut self, input: Input) {
-        self.participant.handle(self.now, input);
-        while let Some(output) = self.participant.poll_output() {
-            match &output {
-                Output::Call(_, id, _, op) => self.call = Some((*id, op.clone())),
-                Output::GiveUpCall(_) => self.call = None,
-                _ => {}
-            }
-            self.outputs.push(output);
-        }
-    }
-
-    fn answer(&mut self, answer: Result<Answer, Fault>) {
-        let (id, _) = self.call.take().expect("a call is out");
-        self.handle(Input::Answer(CANDIDACY, id, answer));
-    }
-
-    /// The standing that was asked for.
-    fn stands(&mut self, place: Place, office: Office) {
-        self.answer(Ok(Answer::Standing(Box::new(Standing::new(place, office, Cursor(7))))));
     }
 
     fn cas(&mut self, cas: Cas) {
@@ -122,36 +66,34 @@ impl Driven {
     }
 
     fn release(&mut self) {
-        self.handle(Input::Command(CANDIDACY, Command::Release));
+        self.command(Command::Release);
+    }
+
+    /// What was put out since this was last asked.
+    fn take(&mut self) -> Vec<Output> {
+        let recent = self.recent().to_vec();
+        self.clear();
+        recent
     }
 
     /// What the user was told since this was last asked.
     fn told(&mut self) -> Vec<Event> {
-        let event = |output| match output {
-            Output::Event(_, event) => Some(event),
-            _ => None,
-        };
-        std::mem::take(&mut self.outputs).into_iter().filter_map(event).collect()
+        let events = self.events();
+        self.clear();
+        events
     }
 
-    fn is_elected(&mut self) -> bool {
-        self.told().iter().any(|event| matches!(event, Event::Elected { .. }))
+    fn was_elected(&mut self) -> bool {
+        let elected = self.is_elected();
+        self.clear();
+        elected
     }
 
     /// The session is gone, and with it the entry. Another is opened.
     fn loses_session(&mut self) {
-        self.now = self.now + TTL / 3;
-        self.handle(Input::Tick);
-        let renewal = self.outputs.iter().rev().find_map(|output| match output {
-            Output::Renew { attempt, .. } => Some(*attempt),
-            _ => None,
-        });
-        self.handle(Input::Renewed(renewal.expect("a renewal is under way"), Err(Fault::SessionGone)));
-        let opening = self.outputs.iter().rev().find_map(|output| match output {
-            Output::OpenSession(attempt, _) => Some(*attempt),
-            _ => None,
-        });
-        self.handle(Input::Opened(opening.expect("another session is wanted"), Ok(Liveness::new(TTL))));
+        self.pass(TTL / 3);
+        self.renewed(Err(Fault::SessionGone));
+        self.open();
     }
 }
 
@@ -165,16 +107,16 @@ fn nobody_is_elected_before_its_term_is_open_in_the_record() {
     driven.stands(Place::Leading(held.clone()), Office::default());
     let opened = TermRecord::open(token(5), held.incarnation, "a".into(), origin());
     assert_eq!(driven.written().terms, Terms::default().with(opened));
-    assert!(!driven.is_elected());
+    assert!(!driven.was_elected());
     driven.cas(Cas::Done);
-    assert!(driven.is_elected());
+    assert!(driven.was_elected());
 }
 
 #[test]
 fn a_candidate_that_does_not_ask_for_a_record_writes_none_and_goes_on_with_one_that_is_there() {
     let (mut driven, held) = Driven::enlisting(false, false);
     driven.stands(Place::Leading(held), Office::default());
-    assert!(driven.is_elected());
+    assert!(driven.was_elected());
     driven.release();
     assert!(driven.withdraws());
 
@@ -182,7 +124,7 @@ fn a_candidate_that_does_not_ask_for_a_record_writes_none_and_goes_on_with_one_t
     let before = TermRecord::unknown(token(3), None, "b".into());
     driven.stands(Place::Leading(held), Office::default().with_terms(Terms::default().with(before)));
     assert_eq!(driven.end_written(), TermEnd::Open);
-    assert!(!driven.is_elected());
+    assert!(!driven.was_elected());
 }
 
 #[test]
@@ -192,17 +134,16 @@ fn an_opening_that_was_refused_or_not_answered_is_looked_for_before_it_is_repeat
         driven.stands(Place::Leading(held.clone()), Office::default());
         let office = driven.written().with_version(Version(2));
         driven.answer(answer);
-        driven.now = driven.now + TTL / 5;
-        driven.handle(Input::Tick);
+        driven.pass(TTL / 5);
         // It had got through.
         driven.stands(Place::Leading(held), office);
-        assert!(driven.is_elected(), "{:?}", driven.call);
+        assert!(driven.was_elected(), "{:?}", driven.call);
     }
 }
 
 #[test]
 fn a_term_is_closed_when_its_work_has_stopped_and_only_then_the_entry_goes() {
-    let (mut driven, _, _) = Driven::leading(false);
+    let (mut driven, _, _) = Driven::on_record(false);
     driven.release();
     assert_eq!(driven.end_written(), closed(LossReason::Resigned, Order::default()));
     assert_eq!(driven.written().terms.get(token(5)).unwrap().opened_ms, OPENED_MS, "as it was written then");
@@ -212,26 +153,18 @@ fn a_term_is_closed_when_its_work_has_stopped_and_only_then_the_entry_goes() {
 
 #[test]
 fn the_record_says_by_whose_order_a_term_ended() {
-    let (mut driven, held, office) = Driven::leading(false);
+    let (mut driven, held, office) = Driven::on_record(false);
     let order = Order::new("ada@ops1", 7, "new disk");
-    driven.handle(Input::Wake(CANDIDACY, watch(&driven), Hint::Changed));
+    driven.wake();
     let paused = office.with_version(Version(2)).with_paused(Paused::new(order.clone()));
     driven.stands(Place::Leading(held), paused);
     driven.release();
     assert_eq!(driven.end_written(), closed(LossReason::Paused, order));
 }
 
-fn watch(driven: &Driven) -> WatchId {
-    let watch = driven.outputs.iter().rev().find_map(|output| match output {
-        Output::Watch { watch, .. } => Some(*watch),
-        _ => None,
-    });
-    watch.expect("a watch is armed")
-}
-
 #[test]
 fn a_closing_that_met_another_writer_is_repeated_with_what_that_one_wrote() {
-    let (mut driven, _, office) = Driven::leading(false);
+    let (mut driven, _, office) = Driven::on_record(false);
     driven.release();
     driven.cas(Cas::Refused);
     let paused = office.with_version(Version(9)).with_paused(Paused::new("why"));
@@ -242,12 +175,11 @@ fn a_closing_that_met_another_writer_is_repeated_with_what_that_one_wrote() {
 
 #[test]
 fn a_closing_that_had_got_through_is_not_repeated() {
-    let (mut driven, _, _) = Driven::leading(false);
+    let (mut driven, _, _) = Driven::on_record(false);
     driven.release();
     let office = driven.written().with_version(Version(9));
     driven.answer(Err(Fault::OutcomeUnknown));
-    driven.now = driven.now + TTL / 5;
-    driven.handle(Input::Tick);
+    driven.pass(TTL / 5);
     driven.cas(Cas::Refused);
     driven.line(office);
     assert!(driven.withdraws(), "{:?}", driven.call);
@@ -255,11 +187,10 @@ fn a_closing_that_had_got_through_is_not_repeated() {
 
 #[test]
 fn a_hard_stop_closes_nothing_and_the_word_that_the_work_has_stopped_does_so_late() {
-    let (mut driven, held, office) = Driven::leading(false);
-    driven.handle(Input::Wake(CANDIDACY, watch(&driven), Hint::Changed));
+    let (mut driven, held, office) = Driven::on_record(false);
+    driven.wake();
     driven.stands(Place::Leading(held), office.with_version(Version(2)).with_paused(Paused::new("why")));
-    driven.now = driven.now + TTL / 5;
-    driven.handle(Input::Tick);
+    driven.pass(TTL / 5);
     assert!(driven.told().contains(&Event::Unelected(LossReason::Paused)), "the grace is over");
     assert!(driven.withdraws());
     driven.cas(Cas::Done);
@@ -269,11 +200,10 @@ fn a_hard_stop_closes_nothing_and_the_word_that_the_work_has_stopped_does_so_lat
 
 #[test]
 fn a_held_entry_stays_until_the_work_has_stopped_and_its_term_is_closed() {
-    let (mut driven, held, office) = Driven::leading(true);
-    driven.handle(Input::Wake(CANDIDACY, watch(&driven), Hint::Changed));
+    let (mut driven, held, office) = Driven::on_record(true);
+    driven.wake();
     driven.stands(Place::Leading(held), office.with_version(Version(2)).with_paused(Paused::new("why")));
-    driven.now = driven.now + TTL / 5;
-    driven.handle(Input::Tick);
+    driven.pass(TTL / 5);
     assert_eq!(driven.call, None, "the hard stop changes nothing in the store");
     driven.release();
     assert!(matches!(driven.end_written(), TermEnd::Closed { .. }));
@@ -283,7 +213,7 @@ fn a_held_entry_stays_until_the_work_has_stopped_and_its_term_is_closed() {
 
 #[test]
 fn a_former_leader_closes_its_term_late_before_it_stands_again() {
-    let (mut driven, _, office) = Driven::leading(false);
+    let (mut driven, _, office) = Driven::on_record(false);
     driven.loses_session();
     assert_eq!(driven.call, None, "its work has not stopped");
     driven.release();
@@ -300,9 +230,9 @@ fn a_former_leader_closes_its_term_late_before_it_stands_again() {
 
 #[test]
 fn a_candidate_that_leaves_waits_for_the_word_that_its_last_work_has_stopped() {
-    let (mut driven, _, _) = Driven::leading(false);
+    let (mut driven, _, _) = Driven::on_record(false);
     driven.loses_session();
-    driven.handle(Input::Command(CANDIDACY, Command::Leave));
+    driven.command(Command::Leave);
     driven.told();
     driven.release();
     assert!(matches!(driven.end_written(), TermEnd::Closed { .. }));
@@ -315,16 +245,16 @@ fn a_candidate_that_leaves_waits_for_the_word_that_its_last_work_has_stopped() {
 fn an_opening_that_may_still_come_is_kept_from_coming_by_a_term_that_never_was() {
     let (mut driven, held) = Driven::enlisting(true, false);
     driven.stands(Place::Leading(held), Office::default());
-    driven.handle(Input::Command(CANDIDACY, Command::Leave));
+    driven.command(Command::Leave);
     assert!(matches!(driven.end_written(), TermEnd::Closed { .. }), "compared with what the opening is compared with");
     driven.cas(Cas::Done);
     assert!(driven.withdraws());
-    assert!(!driven.is_elected());
+    assert!(!driven.was_elected());
 }
 
 #[test]
 fn nothing_is_written_of_a_term_that_is_no_longer_on_record() {
-    let (mut driven, _, office) = Driven::leading(false);
+    let (mut driven, _, office) = Driven::on_record(false);
     driven.loses_session();
     driven.release();
     driven.cas(Cas::Refused);
@@ -339,7 +269,7 @@ fn one_that_followed_another_library_puts_on_record_that_it_does_not_know_how_th
     let mut foreign = Entry::new(EntryId::new("4"), token(4));
     foreign.version = Version(4);
     driven.stands(Place::behind(Some(held.clone()), foreign, None), Office::default());
-    driven.handle(Input::Wake(CANDIDACY, watch(&driven), Hint::Changed));
+    driven.wake();
     driven.stands(Place::Leading(held), Office::default());
     let terms = driven.written().terms;
     let ends: Vec<&TermEnd> = terms.iter().map(|term| &term.end).collect();
@@ -354,7 +284,7 @@ fn a_record_that_may_not_be_written_bars_the_office_but_not_the_way_out() {
     assert!(driven.withdraws(), "{:?}", driven.call);
     assert!(driven.told().contains(&Event::Failed));
 
-    let (mut driven, _, _) = Driven::leading(false);
+    let (mut driven, _, _) = Driven::on_record(false);
     driven.release();
     driven.answer(Err(Fault::Permanent));
     assert!(driven.withdraws(), "{:?}", driven.call);
@@ -370,7 +300,7 @@ fn tick(driven: &mut Driven) {
 #[test]
 fn an_entry_waits_for_a_renewal_interval_for_its_term_to_be_closed_and_then_goes() {
     for fault in [Some(Fault::Unavailable), None] {
-        let (mut driven, _, _) = Driven::leading(false);
+        let (mut driven, _, _) = Driven::on_record(false);
         driven.release();
         let since = driven.now;
         while !driven.withdraws() {
@@ -389,7 +319,7 @@ fn an_entry_waits_for_a_renewal_interval_for_its_term_to_be_closed_and_then_goes
 
 #[test]
 fn one_that_cannot_close_its_term_stands_again_and_closes_it_with_the_next() {
-    let (mut driven, _, office) = Driven::leading(false);
+    let (mut driven, _, office) = Driven::on_record(false);
     driven.loses_session();
     driven.release();
     driven.answer(Err(Fault::Unavailable));
@@ -400,12 +330,12 @@ fn one_that_cannot_close_its_term_stands_again_and_closes_it_with_the_next() {
     let ends: Vec<&str> = terms.iter().map(|term| term.end.word()).collect();
     assert_eq!(ends, ["closed", "open"], "nobody has to be asked about a term of ours");
     driven.cas(Cas::Done);
-    assert!(driven.is_elected());
+    assert!(driven.was_elected());
 }
 
 #[test]
 fn one_that_waits_in_line_closes_its_last_term_as_soon_as_it_can() {
-    let (mut driven, _, office) = Driven::leading(false);
+    let (mut driven, _, office) = Driven::on_record(false);
     driven.loses_session();
     driven.release();
     driven.answer(Err(Fault::Unavailable));
@@ -420,9 +350,9 @@ fn one_that_waits_in_line_closes_its_last_term_as_soon_as_it_can() {
 
 #[test]
 fn one_that_leaves_gives_up_after_a_ttl_and_says_which_term_stays_open() {
-    let (mut driven, _, _) = Driven::leading(false);
+    let (mut driven, _, _) = Driven::on_record(false);
     driven.loses_session();
-    driven.handle(Input::Command(CANDIDACY, Command::Leave));
+    driven.command(Command::Leave);
     driven.release();
     driven.told();
     let since = driven.now;
@@ -455,7 +385,7 @@ fn a_record_that_takes_no_opening_is_tried_with_growing_rests_until_there_is_roo
             Some(_) => driven.stands(Place::Leading(held.clone()), Office::default()),
             None => {
                 tick(&mut driven);
-                let renewal = std::mem::take(&mut driven.outputs).into_iter().find_map(|output| match output {
+                let renewal = driven.take().into_iter().find_map(|output| match output {
                     Output::Renew { attempt, .. } => Some(attempt),
                     _ => None,
                 });
@@ -482,7 +412,7 @@ fn a_record_full_of_terms_with_higher_tokens_keeps_nobody_from_office() {
     assert_eq!(written[..MAX_TERMS - 1], kept, "one makes room, as ever");
     assert_eq!(driven.end_written(), TermEnd::Open);
     driven.cas(Cas::Done);
-    assert!(driven.is_elected());
+    assert!(driven.was_elected());
 }
 
 #[test]
@@ -499,7 +429,7 @@ fn a_last_term_that_is_open_is_looked_at_before_ours_is_opened_and_may_have_died
         let ends: Vec<&str> = terms.iter().map(|term| term.end.word()).collect();
         assert_eq!(ends, ["open", if died { "died" } else { "open" }, "open"]);
         driven.cas(Cas::Done);
-        assert!(driven.is_elected());
+        assert!(driven.was_elected());
     }
 }
 
@@ -534,7 +464,8 @@ impl Driven {
             if let Some((_, Op::Standing(..) | Op::Examine(_))) = self.call {
                 continue;
             }
-            let renewals: Vec<Attempt> = std::mem::take(&mut self.outputs)
+            let renewals: Vec<Attempt> = self
+                .take()
                 .into_iter()
                 .filter_map(|output| match output {
                     Output::Renew { attempt, .. } => Some(attempt),
@@ -594,12 +525,12 @@ fn the_work_of_a_last_leader_that_did_not_close_its_term_is_stopped_before_offic
     driven.cas(Cas::Done);
     assert_eq!(driven.fires(), Some(1));
     driven.answer(Ok(Answer::Shot { result: ShotResult::Stopped, again: None, why: "".into() }));
-    assert!(!driven.is_elected(), "it looks again first");
+    assert!(!driven.was_elected(), "it looks again first");
     driven.stands(Place::Leading(held.clone()), claimed);
     assert_eq!(driven.shot_written(), Some(Shot::claimed(held.token, 1).ended(ShotResult::Stopped)));
     assert_eq!(driven.end_written(), TermEnd::Open, "in the same step");
     driven.cas(Cas::Done);
-    assert!(driven.is_elected());
+    assert!(driven.was_elected());
 }
 
 #[test]
@@ -611,7 +542,7 @@ fn a_last_term_that_is_closed_late_is_not_shot_at() {
     driven.passes(DELAY, &held, &since);
     assert_eq!(driven.shot_written(), None);
     driven.cas(Cas::Done);
-    assert!(driven.is_elected());
+    assert!(driven.was_elected());
 }
 
 #[test]
@@ -624,7 +555,7 @@ fn a_shot_takes_as_long_as_it_takes_and_is_fired_once() {
     driven.answer(Ok(Answer::Shot { result: ShotResult::Stopped, again: None, why: "".into() }));
     driven.stands(Place::Leading(held), claimed);
     driven.cas(Cas::Done);
-    assert!(driven.is_elected());
+    assert!(driven.was_elected());
 }
 
 #[test]
@@ -671,7 +602,7 @@ fn what_is_known_to_have_stopped_is_not_shot_at() {
         let (mut driven, _, _) = Driven::fencing(last);
         assert_eq!(driven.end_written(), TermEnd::Open);
         driven.cas(Cas::Done);
-        assert!(driven.is_elected());
+        assert!(driven.was_elected());
     }
     let (mut driven, held) = Driven::enlisting_with(true, false, Some(DELAY));
     driven.stands(Place::Leading(held), Office::default().with_terms(Terms::default().with(at_large())));
@@ -698,8 +629,8 @@ fn the_operators_word_ends_the_wait_after_a_shot_that_failed() {
 fn one_that_leaves_gives_its_shot_up_and_the_claim_stays() {
     let (mut driven, held, office) = Driven::fencing(at_large());
     driven.claims(&held, &office);
-    driven.handle(Input::Command(CANDIDACY, Command::Leave));
-    assert!(driven.outputs.contains(&Output::GiveUpCall(CANDIDACY)));
+    driven.command(Command::Leave);
+    assert!(driven.recent().contains(&Output::GiveUpCall(CANDIDACY)));
     assert!(driven.withdraws(), "{:?}", driven.call);
 }
 
@@ -709,7 +640,7 @@ fn a_leader_of_another_library_is_put_on_record_with_the_claim() {
     let mut foreign = Entry::new(EntryId::new("3"), token(3));
     foreign.version = Version(4);
     driven.stands(Place::behind(Some(held.clone()), foreign, None), Office::default());
-    driven.handle(Input::Wake(CANDIDACY, watch(&driven), Hint::Changed));
+    driven.wake();
     driven.stands(Place::Leading(held.clone()), Office::default());
     driven.claims(&held, &Office::default());
     assert_eq!(driven.fires(), Some(1), "{:?}", driven.call);
@@ -781,14 +712,14 @@ fn a_last_leader_that_dies_while_its_successor_waits_is_looked_at_again() {
     }
     assert!(matches!(driven.written().terms.get(token(3)).unwrap().end, TermEnd::Died { .. }));
     driven.cas(Cas::Done);
-    assert!(driven.is_elected());
+    assert!(driven.was_elected());
 }
 
 impl Driven {
     /// Lets time pass until something is due, and renews the session.
     fn passes_one(&mut self) {
         tick(self);
-        let renewal = std::mem::take(&mut self.outputs).into_iter().rev().find_map(|output| match output {
+        let renewal = self.take().into_iter().rev().find_map(|output| match output {
             Output::Renew { attempt, .. } => Some(attempt),
             _ => None,
         });
@@ -813,11 +744,11 @@ fn one_that_was_ahead_where_no_record_was_kept_is_not_waited_for() {
     let mut ahead = Entry::new(EntryId::new("3"), token(3));
     (ahead.incarnation, ahead.version) = (Some(Incarnation::from_bits(3)), Version(4));
     driven.stands(Place::behind(Some(held.clone()), ahead, None), Office::default());
-    driven.handle(Input::Wake(CANDIDACY, watch(&driven), Hint::Changed));
+    driven.wake();
     driven.stands(Place::Leading(held), Office::default());
     assert_eq!(driven.written().terms.get(token(3)).unwrap().end, TermEnd::Unknown);
     driven.cas(Cas::Done);
-    assert!(driven.is_elected());
+    assert!(driven.was_elected());
 }
 
 #[test]

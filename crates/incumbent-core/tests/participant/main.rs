@@ -1,0 +1,10 @@
+//! One process with its candidates, driven by hand.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test speaks by panicking")]
+
+mod candidacy;
+mod choice;
+mod driven;
+mod first_in_line;
+mod fitness;
+mod terms;
