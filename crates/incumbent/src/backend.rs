@@ -4,15 +4,12 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent_core::{
-    Cursor, Deposed, ElectionName, Frozen, Handover, HeldBack, LONGEST, Line, Nonce, Order, Pending, Recovery, Seen,
-    Settings, Terms,
-};
+use incumbent_core::{Cursor, ElectionName, LONGEST, Line, Nonce, Seen, Settings};
 use incumbent_store::{Fut, Promises, Store, StoreError, StoreId, Wake};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::error::ReadError;
-use crate::observer::{CandidateInfo, GroupStatus, Reading, Silence};
+use crate::observer::{Reading, Status};
 use crate::port::Port;
 
 /// How long reads and writes are tried, unless the act has its own time.
@@ -29,62 +26,17 @@ pub(crate) enum Backend {
 /// An election, seen in one step.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
-    /// Those in line, or the members that answer. The first one leads, unless nobody does.
-    pub(crate) candidates: Vec<CandidateInfo>,
-    pub(crate) vacant: bool,
-    pub(crate) pending: Option<Pending>,
-    pub(crate) paused: Option<Order>,
-    pub(crate) first: Option<Arc<str>>,
+    pub(crate) status: Status,
     pub(crate) tombstone: Option<Nonce>,
-    pub(crate) handover: Option<Handover>,
-    pub(crate) deposed: Option<Deposed>,
-    pub(crate) frozen: Option<Frozen>,
-    pub(crate) terms: Terms,
-    pub(crate) held_back: Option<HeldBack>,
-    pub(crate) recovery: Option<Recovery>,
-    pub(crate) silence: Option<Silence>,
-    /// Among peers: how many of them there are.
-    pub(crate) group: Option<GroupStatus>,
     /// What a watch goes on from, in a store.
     pub(crate) seen: Option<(Seen, Cursor)>,
 }
 
-impl Snapshot {
-    pub(crate) fn leader(&self) -> Option<&CandidateInfo> {
-        self.candidates.first().filter(|_| !self.vacant)
-    }
-
-    pub(crate) fn into_leader(self) -> Option<CandidateInfo> {
-        self.candidates.into_iter().next().filter(|_| !self.vacant)
-    }
-}
-
 impl From<Line> for Snapshot {
     fn from(line: Line) -> Snapshot {
-        let seen = (line.seen(), line.cursor);
-        let leads = line.entries.first().map(|head| head.token);
-        let observed = line.entries.first().and_then(|head| head.observed);
-        let silence = observed.and_then(|observed| Some(Silence { lasts: observed.silent?, ttl: observed.ttl }));
-        let handover = leads.and_then(|token| line.office.handover_from(token)).cloned();
-        let pending = line.entries.first().and_then(|head| line.office.pending(head));
-        let (paused, first) = line.office.paused.map(|paused| (paused.order, paused.first)).unzip();
-        Snapshot {
-            candidates: line.entries.iter().map(CandidateInfo::from).collect(),
-            vacant: leads.is_none() || pending.is_some(),
-            pending,
-            handover,
-            paused,
-            first: first.flatten(),
-            tombstone: line.office.ended.map(|ended| ended.id),
-            deposed: line.office.deposed,
-            frozen: line.office.frozen,
-            terms: line.office.terms,
-            held_back: line.office.held_back,
-            recovery: line.office.recovery,
-            silence,
-            group: None,
-            seen: Some(seen),
-        }
+        let seen = Some((line.seen(), line.cursor));
+        let tombstone = line.office.ended.as_ref().map(|ended| ended.id);
+        Snapshot { status: Status::of(line), tombstone, seen }
     }
 }
 
@@ -139,7 +91,7 @@ impl ElectionReader {
         cut_off(limit, snapshot).await
     }
 
-    pub(crate) async fn reading(&self, candidates: usize) -> Result<Reading<Snapshot>, ReadError> {
+    pub(crate) async fn reading(&self, candidates: usize) -> Result<Reading<Status>, ReadError> {
         #[cfg(feature = "peers")]
         if let Backend::Peers(group_client) = &self.backend {
             group_client.prepare(&self.election)?;
@@ -148,7 +100,7 @@ impl ElectionReader {
         let limit = self.attempt();
         let until = Instant::now() + PATIENCE;
         let snapshot = retry(until, || Box::pin(self.look_within(candidates, limit))).await?;
-        Ok(Reading::new(snapshot, sent_at, self.port.clone()))
+        Ok(Reading::new(snapshot.status, sent_at, self.port.clone()))
     }
 
     /// How long one attempt may take.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use incumbent_core::{ElectionName, Nonce};
 
-use crate::backend::{ElectionReader, PATIENCE, Snapshot, cut_off};
+use crate::backend::{ElectionReader, PATIENCE, cut_off};
 use crate::candidate::Candidate;
 use crate::client::Client;
 use crate::error::ReadError;
@@ -111,20 +111,19 @@ impl<F: Fencing> Election<F> {
     /// Who leads now, read from the store, or asked of the group.
     pub async fn leader(&self) -> Result<Reading<Option<CandidateInfo>>, ReadError> {
         let reading = self.reader().reading(1).await?;
-        Ok(reading.map(Snapshot::into_leader))
+        Ok(reading.map(Status::into_leader))
     }
 
     /// Those in line, oldest first: the first one leads. At most 10,000. Among peers: the members
     /// that answer, the leader first if there is one.
     pub async fn candidates(&self) -> Result<Reading<Vec<CandidateInfo>>, ReadError> {
         let reading = self.reader().reading(incumbent_core::MAX_LINE).await?;
-        Ok(reading.map(|snapshot| snapshot.candidates))
+        Ok(reading.map(|status| status.candidates))
     }
 
     /// Who is in line and what operators have ordered: why somebody leads, or nobody does.
     pub async fn status(&self) -> Result<Reading<Status>, ReadError> {
-        let reading = self.reader().reading(incumbent_core::MAX_LINE).await?;
-        Ok(reading.map(Status::from))
+        self.reader().reading(incumbent_core::MAX_LINE).await
     }
 
     /// What the client's [`Witness`](crate::Witness) has seen that came after the one who leads

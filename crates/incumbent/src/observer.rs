@@ -9,8 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_core::Stream;
 use incumbent_core::{
-    Deposed, ElectionName, Entry, Frozen, Handover, HeldBack, Incarnation, Nonce, Order, Pending, Recovery, Terms,
-    Timestamp, Token,
+    Deposed, ElectionName, Entry, Frozen, Handover, HeldBack, Incarnation, Line, Nonce, Office, Order, Pending,
+    Recovery, Terms, Timestamp, Token,
 };
 use incumbent_store::{StoreError, StoreId, Wake};
 use tokio::time::{Sleep, sleep};
@@ -147,43 +147,41 @@ impl Status {
     pub fn leader(&self) -> Option<&CandidateInfo> {
         self.candidates.first().filter(|_| !self.vacant)
     }
-}
 
-impl From<Snapshot> for Status {
-    fn from(snapshot: Snapshot) -> Status {
-        let Snapshot {
-            candidates,
-            vacant,
-            pending,
-            paused,
-            first,
-            tombstone,
-            handover,
-            deposed,
-            frozen,
-            terms,
-            held_back,
-            recovery,
-            silence,
-            group,
-            seen: _,
-        } = snapshot;
-        let ended = tombstone.is_some();
+    pub(crate) fn into_leader(self) -> Option<CandidateInfo> {
+        self.candidates.into_iter().next().filter(|_| !self.vacant)
+    }
+
+    /// With what a store says of its line.
+    pub(crate) fn of(line: Line) -> Status {
+        let Line { entries, office, .. } = line;
+        let head = entries.first();
+        let pending = head.and_then(|head| office.pending(head));
+        let handover = head.and_then(|head| office.handover_from(head.token)).cloned();
+        let observed = head.and_then(|head| head.observed);
+        let silence = observed.and_then(|observed| Some(Silence { lasts: observed.silent?, ttl: observed.ttl }));
+        let vacant = head.is_none() || pending.is_some();
+        let status = Status::new(entries.iter().map(CandidateInfo::from).collect(), vacant, office);
+        Status { pending, handover, silence, ..status }
+    }
+    /// With what the office record says by itself.
+    pub(crate) fn new(candidates: Vec<CandidateInfo>, vacant: bool, office: Office) -> Status {
+        let (paused, first) = office.paused.map(|paused| (paused.order, paused.first)).unzip();
         Status {
             candidates,
             vacant,
-            pending,
+            pending: None,
             paused,
-            first,
-            ended,
-            handover,
-            deposed,
-            frozen,
-            terms,
-            held_back,
-            recovery,
-            silence,
-            group,
+            first: first.flatten(),
+            ended: office.ended.is_some(),
+            handover: None,
+            deposed: office.deposed,
+            frozen: office.frozen,
+            terms: office.terms,
+            held_back: office.held_back,
+            recovery: office.recovery,
+            silence: None,
+            group: None,
         }
     }
 }
@@ -412,7 +410,7 @@ impl Observer {
     }
 
     fn went_back(&self, snapshot: &Snapshot) -> bool {
-        let leads = snapshot.leader().and_then(Sighting::of);
+        let leads = snapshot.status.leader().and_then(Sighting::of);
         self.latest.zip(leads).is_some_and(|(latest, leads)| latest.is_later_than(&leads))
     }
 
@@ -465,10 +463,10 @@ impl Observer {
         let at_first = *self.first_contact.get_or_init(|| snapshot.tombstone);
         let observation = if snapshot.tombstone.is_some() && snapshot.tombstone != at_first {
             Observation::Ended
-        } else if let Some(leader) = snapshot.leader() {
+        } else if let Some(leader) = snapshot.status.leader() {
             self.note(leader);
             Observation::Leader(leader.clone())
-        } else if let Some(order) = &snapshot.paused {
+        } else if let Some(order) = &snapshot.status.paused {
             Observation::Paused { reason: order.reason.clone() }
         } else {
             Observation::Vacant

@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use incumbent_core::peers::Abstention;
-use incumbent_core::{ElectionName, Refusal, Terms};
+use incumbent_core::{ElectionName, Office, Refusal};
 use incumbent_peers::{
     Algorithm, AskError, LeaderView, Member as Peer, MemberId, OperatorRequest, QueryClient, Refused, Status, Survey,
     leader_of,
@@ -21,7 +22,7 @@ use super::group::{Group, GroupElection, misuse};
 use super::promises::promises;
 use crate::backend::{ElectionReader, Snapshot, end_of};
 use crate::error::{OperatorError, ReadError, TransferRefused, Unfinished};
-use crate::observer::{CandidateInfo, GroupStatus};
+use crate::observer::{self, CandidateInfo, GroupStatus};
 use crate::office_record::Outcome;
 use crate::operator::CandidateRef;
 
@@ -100,47 +101,21 @@ impl GroupClient {
     }
 
     fn put_together(&self, group: GroupStatus, leader: Option<LeaderView>, answers: &[&Status]) -> Snapshot {
-        let name = |id: MemberId| Some(self.group().members().name(id).into());
-        let mut candidates: Vec<_> = leader
-            .iter()
-            .map(|view| CandidateInfo {
-                name: name(view.member),
-                id: None,
-                stays: false,
-                value: view.value.clone(),
-                token: view.term,
-                unwell: false,
-                priority: 0,
-            })
-            .collect();
-        let leads = leader.as_ref().map(|view| view.member);
-        let others = answers.iter().filter(|status| Some(status.member) != leads && status.stands);
-        candidates.extend(others.map(|status| CandidateInfo {
-            name: name(status.member),
+        let candidate = |id: MemberId, value: &Bytes, token| CandidateInfo {
+            name: Some(self.group().members().name(id).into()),
             id: None,
             stays: false,
-            value: status.value.clone(),
-            token: None,
+            value: value.clone(),
+            token,
             unwell: false,
             priority: 0,
-        }));
-        Snapshot {
-            candidates,
-            vacant: leader.is_none(),
-            pending: None,
-            paused: None,
-            first: None,
-            tombstone: None,
-            handover: None,
-            deposed: None,
-            frozen: None,
-            terms: Terms::default(),
-            held_back: None,
-            recovery: None,
-            silence: None,
-            group: Some(group),
-            seen: None,
-        }
+        };
+        let leads = leader.as_ref().map(|view| view.member);
+        let others = answers.iter().filter(|status| Some(status.member) != leads && status.stands);
+        let others = others.map(|status| candidate(status.member, &status.value, None));
+        let leading = leader.iter().map(|view| candidate(view.member, &view.value, view.term));
+        let status = observer::Status::new(leading.chain(others).collect(), leader.is_none(), Office::default());
+        Snapshot { status: observer::Status { group: Some(group), ..status }, tombstone: None, seen: None }
     }
 
     /// Members tell nobody by themselves: look again after a while.
@@ -251,7 +226,7 @@ impl GroupClient {
             }
             let snapshot =
                 crate::backend::retry(until, || Box::pin(reader.look_within(usize::MAX, reader.attempt()))).await?;
-            if snapshot.group.is_some_and(|group| !group.forming) {
+            if snapshot.status.group.is_some_and(|group| !group.forming) {
                 return Ok(());
             }
             self.pause(until, within, Unfinished::Founded).await?;
@@ -327,7 +302,7 @@ impl GroupClient {
         until: Instant,
     ) -> Result<Option<CandidateInfo>, OperatorError> {
         let snapshot = crate::backend::retry(until, || Box::pin(reader.look_within(1, reader.attempt()))).await?;
-        Ok(snapshot.into_leader())
+        Ok(snapshot.status.into_leader())
     }
 
     async fn pause(&self, until: Instant, within: Duration, missing: Unfinished) -> Result<(), OperatorError> {
