@@ -26,6 +26,15 @@ pub(super) struct Fencing {
     outcome: Option<Outcome>,
 }
 
+impl Fencing {
+    fn new(last: &TermRecord, now: Timestamp, delay: Duration, ttl: Duration) -> Fencing {
+        // Those before us have tried, and may have been ended for it: it is not tried more often
+        // for that.
+        let tried = last.fence.as_ref().map_or(0, |shot| shot.attempt.saturating_sub(1).min(20));
+        Fencing { term: last.token, until: now + delay.max(ttl * tried), fired: None, outcome: None }
+    }
+}
+
 /// What came of a shot.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Outcome {
@@ -33,6 +42,20 @@ struct Outcome {
     /// After how long to try again. `None`: not again.
     again: Option<Duration>,
     why: Arc<str>,
+}
+
+impl Outcome {
+    /// One that ended without an answer may have stopped it, or not.
+    fn unanswered() -> Outcome {
+        let why = "it ended without an answer".into();
+        Outcome { result: ShotResult::TimedOut, again: Some(Duration::ZERO), why }
+    }
+
+    /// The claim of the shot, with what came of it.
+    fn of(self, claim: Shot) -> Shot {
+        let order = Order { reason: self.why, ..claim.order.clone() };
+        claim.ended(self.result).ordered(order)
+    }
 }
 
 /// What stands between us and the opening of our term.
@@ -57,13 +80,7 @@ impl Candidacy {
         let policy = self.settings.policy;
         let fencing = match &mut self.fencing {
             Some(fencing) if fencing.term == last.token => fencing,
-            other => {
-                // Those before us have tried, and may have been ended for it: it is not tried more
-                // often for that.
-                let tried = last.fence.as_ref().map_or(0, |shot| shot.attempt.saturating_sub(1).min(20));
-                let until = now + delay.max(self.settings.ttl * tried);
-                other.insert(Box::new(Fencing { term: last.token, until, fired: None, outcome: None }))
-            }
+            other => other.insert(Box::new(Fencing::new(&last, now, delay, self.settings.ttl))),
         };
         if !policy.claims_before_shot() {
             let is_first = fencing.fired.replace(1).is_none();
@@ -73,21 +90,14 @@ impl Candidacy {
         let known = fencing.fired.filter(|_| policy.shoots_once() || fencing.outcome.is_some());
         match last.fence.as_ref().filter(|shot| shot.by == held.token) {
             Some(ours) if known == Some(ours.attempt) => {
-                // One that ended without an answer may have stopped it, or not.
-                let unanswered = || Outcome {
-                    result: ShotResult::TimedOut,
-                    again: Some(Duration::ZERO),
-                    why: "it ended without an answer".into(),
-                };
-                let Outcome { result, again, why } = fencing.outcome.clone().unwrap_or_else(unanswered);
-                let order = Order { reason: why, ..ours.order.clone() };
-                let told = last.clone().with_fence(Shot { result, order, ..ours.clone() });
-                if again.is_none() {
+                let outcome = fencing.outcome.clone().unwrap_or_else(Outcome::unanswered);
+                let is_settled = outcome.again.is_none();
+                let told = last.clone().with_fence(outcome.of(ours.clone()));
+                if is_settled {
                     return FencingStep::Settled(Some(told));
                 }
                 if ours.result == ShotResult::Claimed {
-                    let terms = self.office.terms.with(told);
-                    return FencingStep::Call(self.set_office(self.office.clone().with_terms(terms)));
+                    return FencingStep::Call(self.put_on_record(told));
                 }
             }
             Some(ours) if ours.result == ShotResult::Claimed => {
@@ -112,8 +122,11 @@ impl Candidacy {
             self.fence_at = Some(now + self.settings.ttl);
             return FencingStep::Wait;
         };
-        let terms = self.office.terms.with(last.with_fence(Shot::claimed(held.token, attempt)));
-        FencingStep::Call(self.set_office(self.office.clone().with_terms(terms)))
+        FencingStep::Call(self.put_on_record(last.with_fence(Shot::claimed(held.token, attempt))))
+    }
+
+    fn put_on_record(&self, term: TermRecord) -> Op {
+        self.set_office(self.office.clone().with_terms(self.office.terms.with(term)))
     }
 
     /// Waits in the first place of the line: the record is watched, and the session renewed.
