@@ -114,6 +114,11 @@ impl Line {
         let head = self.entries.first().map_or(Head::Nobody, |head| Head::Is(head.id.clone()));
         Seen { head, ..Seen::new(self.office.version) }
     }
+
+    /// Those behind this entry, if it is first.
+    pub(crate) fn behind(&self, held: &Held) -> Option<&[Entry]> {
+        self.entries.split_first().filter(|(first, _)| first.is(held)).map(|(_, behind)| behind)
+    }
 }
 
 /// What one who has an entry waits for: that the entry goes or is no longer its own, that the

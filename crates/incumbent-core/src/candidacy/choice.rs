@@ -140,9 +140,8 @@ impl Candidacy {
 
     /// The line was read by the first in it, which is not in office.
     pub(super) fn on_line_to_choose_from(&mut self, now: Timestamp, held: Held, line: &Line, out: &mut Outbox) {
-        let behind = line.entries.split_first().filter(|(first, _)| first.is(&held)).map(|(_, behind)| behind);
         let is_news = line.office.version != self.office.version;
-        let made = match (self.choice, behind) {
+        let made = match (self.choice, line.behind(&held)) {
             (Choice::Open, Some(behind)) => match self.choose(behind) {
                 Some(heir) => return self.ask(now, held, heir, out),
                 None => None,

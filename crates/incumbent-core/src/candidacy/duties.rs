@@ -255,7 +255,7 @@ impl Candidacy {
             self.look = true;
             return;
         }
-        let Some((_, behind)) = line.entries.split_first().filter(|(first, _)| first.is(held)) else {
+        let Some(behind) = line.behind(held) else {
             // Not first, or not there: verify.
             self.look = true;
             return;

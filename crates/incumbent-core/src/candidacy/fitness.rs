@@ -132,7 +132,7 @@ impl Candidacy {
         if self.next_search(held).is_none() {
             return;
         }
-        let Some((_, behind)) = line.entries.split_first().filter(|(first, _)| first.is(held)) else {
+        let Some(behind) = line.behind(held) else {
             // Not first, or not there: verify.
             self.look = true;
             return;

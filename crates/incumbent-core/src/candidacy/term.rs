@@ -203,15 +203,19 @@ impl Candidacy {
 
     /// We have no entry. Back in line with the next step, as another incarnation.
     pub(super) fn leave_line(&mut self, out: &mut Outbox) {
+        self.give_up_place(State::Out, out);
+    }
+
+    fn give_up_place(&mut self, state: State, out: &mut Outbox) {
         self.disarm(out);
-        // A call about the entry that is gone has no answer worth having.
+        // A call about the entry that goes, or is gone, has no answer worth having.
         self.give_up_call(out);
         self.take_office_by = None;
         self.close_by = None;
         self.forget_last_term();
         self.choice = Choice::Open;
         self.look = false;
-        self.state = State::Out;
+        self.state = state;
     }
 
     /// Nothing has to be known any more of the term before ours.
@@ -223,16 +227,9 @@ impl Candidacy {
     }
 
     pub(super) fn withdraw(&mut self, held: Held, heir: Option<EntryId>, out: &mut Outbox) {
-        self.disarm(out);
-        self.give_up_call(out);
         // What failed before was something else.
         self.backoff.succeeded();
-        self.take_office_by = None;
-        self.close_by = None;
-        self.forget_last_term();
-        self.choice = Choice::Open;
-        self.look = false;
-        self.state = State::Withdrawing(held, heir);
+        self.give_up_place(State::Withdrawing(held, heir), out);
     }
 
     /// The entry has certainly left the line.
