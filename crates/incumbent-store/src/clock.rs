@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use incumbent_core::Timestamp;
 use rustix::time::{
@@ -60,6 +60,12 @@ impl BootClock {
             (_, Err(_)) => 0,
         }
     }
+}
+
+/// The wall clock, in milliseconds since 1970: for what people read. Nothing decides by it.
+pub fn wall_clock_ms() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Clock for BootClock {

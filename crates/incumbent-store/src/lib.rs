@@ -27,7 +27,7 @@ mod state_directory;
 pub mod url;
 
 pub use awaited::Awaited;
-pub use clock::{Alarm, BootClock, Clock, TokioClock};
+pub use clock::{Alarm, BootClock, Clock, TokioClock, wall_clock_ms};
 pub use durable::{make_dir_durably, replace_durably};
 pub use duration::parse_duration;
 pub use error::{Effect, StoreError, with_causes};

@@ -13,13 +13,13 @@ use incumbent_core::{
     Cas, Deposed, Ended, Entry, Frozen, Handover, Heir, Incarnation, LONGEST, Line, MAX_LINE, MAX_NAME_BYTES,
     MAX_REASON_BYTES, Nonce, Office, Order, Paused, Pending, Recovery, Shot, ShotResult, Token,
 };
+use incumbent_store::wall_clock_ms;
 use tokio::time::Instant;
 
 use crate::backend::{Backend, ElectionReader, PATIENCE, end_of};
 use crate::error::{OperatorError, TransferRefused, Unfinished};
 use crate::observer::CandidateInfo;
 use crate::office_record::OfficeRecord;
-use crate::origin::now_ms;
 
 /// A candidate, named by its name or its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,7 +142,7 @@ impl Operator {
         if !says(&self.by, MAX_NAME_BYTES) || !says(&self.reason, MAX_REASON_BYTES) {
             return Err(OperatorError::Reason);
         }
-        Ok(Order::new(self.by.as_str(), now_ms(), self.reason.as_str()))
+        Ok(Order::new(self.by.as_str(), wall_clock_ms(), self.reason.as_str()))
     }
 
     /// The election's records in its store. Peers have none.

@@ -1,9 +1,7 @@
-//! What the record of terms says of this process, for people: where its work is done, and when
-//! something happened.
+//! What the record of terms says of this process, for people: where its work is done.
 
 use std::fs::read_to_string;
 use std::sync::{Arc, OnceLock};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use incumbent_core::Origin;
 use incumbent_store::{BootClock, Namespaces, Process};
@@ -49,12 +47,6 @@ pub(crate) fn has_died(origin: &Origin, has_stopped: Option<HasStopped>) -> bool
         _ => Process::is_none_of(number),
     };
     is_gone && (guarded.is_none() || has_stopped.is_some_and(|has_stopped| has_stopped(number, started)))
-}
-
-/// By the wall clock, in milliseconds since 1970.
-pub(crate) fn now_ms() -> u64 {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn host() -> String {

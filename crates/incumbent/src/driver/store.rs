@@ -19,7 +19,7 @@ use incumbent_core::{
     Answer, Attempt, CallId, CandidacyId, Command, Cursor, Epoch, Event, Fault, Hint, Input, Liveness, Op, Origin,
     Output, Participant, Renewal, Settings, Timestamp, Title, Token, WatchFor, WatchId,
 };
-use incumbent_store::{Clock, Session, Store, StoreError, StoreId};
+use incumbent_store::{Clock, Session, Store, StoreError, StoreId, wall_clock_ms};
 
 use super::fences::{Fences, in_task};
 use super::{Side, SideEvent, replace};
@@ -27,7 +27,7 @@ use crate::error::CandidacyError;
 use crate::fence::{FenceError, FencingToken};
 use crate::flaw::Flaws;
 use crate::hooks::Hooks;
-use crate::origin::{HasStopped, has_died, now_ms};
+use crate::origin::{HasStopped, has_died};
 use crate::port::Stand;
 use crate::stonith::Stonith;
 
@@ -530,9 +530,9 @@ async fn ask(store: &dyn Store, session: Option<Arc<dyn Session>>, op: Op) -> Re
         Op::Line(election, limit) => Answer::Line(Box::new(store.line(&election, limit).await?)),
         Op::SetOffice(election, was, mut to) => {
             if !to.terms.is_empty() {
-                to.terms = to.terms.stamped(now_ms());
+                to.terms = to.terms.stamped(wall_clock_ms());
             }
-            to.held_back = to.held_back.map(|held_back| held_back.stamped(now_ms()));
+            to.held_back = to.held_back.map(|held_back| held_back.stamped(wall_clock_ms()));
             Answer::Cas(store.set_office(&election, was, &to).await?)
         }
         Op::Evict(election, seen) => Answer::Cas(store.evict(&election, &seen).await?),

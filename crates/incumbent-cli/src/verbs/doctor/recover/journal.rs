@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use incumbent::store::make_dir_durably;
+use incumbent::store::{make_dir_durably, wall_clock_ms};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
@@ -175,7 +175,7 @@ impl<P: Paper> Journal<P> {
 
     fn write(&mut self, step: Step, phase: Phase, said: Said) -> Result<(), Failure> {
         let (id, by, seq) = (self.id.clone(), self.by.clone(), self.lines.len() as u64 + 1);
-        let line = Line { v: VERSION, id, seq, step, phase, at_ms: now_ms(), by, said };
+        let line = Line { v: VERSION, id, seq, step, phase, at_ms: wall_clock_ms(), by, said };
         let failed =
             |error: &(dyn std::error::Error + 'static)| Failure::system("the journal cannot be written", error);
         let mut text = serde_json::to_vec(&line).map_err(|error| failed(&error))?;
@@ -231,11 +231,6 @@ fn read(bytes: &[u8], id: &str) -> Result<(Vec<Line>, usize), String> {
         lines.push(line);
     }
     Ok((lines, whole))
-}
-
-fn now_ms() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
