@@ -118,9 +118,9 @@ impl Programs {
             .env_remove("INCUMBENT_TOKEN")
             .env("INCUMBENT_ELECTION", target.election.as_str())
             .env("INCUMBENT_TARGET", &*target.name)
-            .env("INCUMBENT_TARGET_NAME", printable(&term.name))
-            .env("INCUMBENT_TARGET_HOST", printable(&term.origin.host))
-            .env("INCUMBENT_TARGET_BOOT_ID", printable(&term.origin.boot))
+            .env("INCUMBENT_TARGET_NAME", without_control_characters(&term.name))
+            .env("INCUMBENT_TARGET_HOST", without_control_characters(&term.origin.host))
+            .env("INCUMBENT_TARGET_BOOT_ID", without_control_characters(&term.origin.boot))
             .env("INCUMBENT_TARGET_TOKEN", term.token.to_string())
             .env("INCUMBENT_TARGET_END", term.end.word())
             .env("INCUMBENT_ATTEMPT", target.attempt.to_string())
@@ -130,10 +130,10 @@ impl Programs {
 
 /// Without its directories: the record is short.
 fn named(program: &Path) -> String {
-    printable(&program.file_name().unwrap_or(program.as_os_str()).to_string_lossy())
+    without_control_characters(&program.file_name().unwrap_or(program.as_os_str()).to_string_lossy())
 }
 
 /// Everybody who can write to the store can write these.
-fn printable(text: &str) -> String {
+fn without_control_characters(text: &str) -> String {
     text.chars().filter(|letter| !letter.is_control()).collect()
 }

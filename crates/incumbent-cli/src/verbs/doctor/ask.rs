@@ -36,7 +36,7 @@ pub(super) async fn ask(line: &str) -> Result<Vec<HostClaims>, String> {
 }
 
 /// What a command says that may take as long as it takes.
-pub(super) async fn run(line: &str, env: &[(&str, &str)]) -> std::io::Result<Said> {
+pub(super) async fn run(line: &str, env: &[(&str, &str)]) -> std::io::Result<CommandOutput> {
     Running::start(line, env)?.end().await
 }
 
@@ -55,7 +55,7 @@ struct Running {
     group: ProcessGroup,
 }
 
-pub(super) struct Said {
+pub(super) struct CommandOutput {
     pub(super) status: ExitStatus,
     pub(super) out: String,
     pub(super) err: String,
@@ -71,12 +71,12 @@ impl Running {
 
     /// Reads all that it says, and only then waits for it: until that is done its number cannot be
     /// another's.
-    async fn end(&mut self) -> std::io::Result<Said> {
+    async fn end(&mut self) -> std::io::Result<CommandOutput> {
         let (out, err) = (self.child.stdout.take(), self.child.stderr.take());
         let (out, err) = tokio::try_join!(read(out), read(err))?;
         let status = self.child.wait().await?;
         self.group.has_ended();
-        Ok(Said { status, out, err })
+        Ok(CommandOutput { status, out, err })
     }
 }
 

@@ -79,13 +79,13 @@ pub(super) struct Line {
     at_ms: u64,
     by: String,
     #[serde(flatten)]
-    pub(super) said: Said,
+    pub(super) details: Details,
 }
 
 /// What a line says beyond that.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Said {
+pub(super) struct Details {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) election: Option<String>,
     /// The identity of the store.
@@ -107,20 +107,20 @@ pub(super) struct Said {
     pub(super) hosts: BTreeMap<String, String>,
 }
 
-/// What lines are written on. Once it returns well, the line is there to stay.
-pub(super) trait Paper {
+/// What lines are written to. Once it returns well, the line is there to stay.
+pub(super) trait Storage {
     fn append(&mut self, line: &[u8]) -> io::Result<()>;
 }
 
-impl Paper for File {
+impl Storage for File {
     fn append(&mut self, line: &[u8]) -> io::Result<()> {
         self.write_all(line)?;
         self.sync_data()
     }
 }
 
-pub(super) struct Journal<P> {
-    paper: P,
+pub(super) struct Journal<S> {
+    storage: S,
     id: String,
     by: String,
     lines: Vec<Line>,
@@ -150,69 +150,69 @@ impl Journal<File> {
         }
         // Its name, too, is there to stay.
         File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)?;
-        Ok(Journal { paper: file, id: id.to_owned(), by: by.to_owned(), lines })
+        Ok(Journal { storage: file, id: id.to_owned(), by: by.to_owned(), lines })
     }
 }
 
-impl<P: Paper> Journal<P> {
+impl<S: Storage> Journal<S> {
     #[cfg(test)]
-    pub(super) fn on(paper: P, written: &[u8], id: &str) -> Journal<P> {
+    pub(super) fn on(storage: S, written: &[u8], id: &str) -> Journal<S> {
         let (lines, _) = read(written, id).unwrap_or_else(|why| panic!("{why}"));
-        Journal { paper, id: id.to_owned(), by: "ada@ops1".to_owned(), lines }
+        Journal { storage, id: id.to_owned(), by: "ada@ops1".to_owned(), lines }
     }
 
     pub(super) fn last(&self) -> Option<&Line> {
         self.lines.last()
     }
 
-    pub(super) fn intent(&mut self, step: Step, said: Said) -> Result<(), Failure> {
-        self.write(step, Phase::Intent, said)
+    pub(super) fn intent(&mut self, step: Step, details: Details) -> Result<(), Failure> {
+        self.write(step, Phase::Intent, details)
     }
 
-    pub(super) fn done(&mut self, step: Step, said: Said) -> Result<(), Failure> {
-        self.write(step, Phase::Done, said)
+    pub(super) fn done(&mut self, step: Step, details: Details) -> Result<(), Failure> {
+        self.write(step, Phase::Done, details)
     }
 
-    fn write(&mut self, step: Step, phase: Phase, said: Said) -> Result<(), Failure> {
+    fn write(&mut self, step: Step, phase: Phase, details: Details) -> Result<(), Failure> {
         let (id, by, seq) = (self.id.clone(), self.by.clone(), self.lines.len() as u64 + 1);
-        let line = Line { v: VERSION, id, seq, step, phase, at_ms: wall_clock_ms(), by, said };
+        let line = Line { v: VERSION, id, seq, step, phase, at_ms: wall_clock_ms(), by, details };
         let failed =
             |error: &(dyn std::error::Error + 'static)| Failure::system("the journal cannot be written", error);
         let mut text = serde_json::to_vec(&line).map_err(|error| failed(&error))?;
         text.push(b'\n');
-        self.paper.append(&text).map_err(|error| failed(&error))?;
+        self.storage.append(&text).map_err(|error| failed(&error))?;
         self.lines.push(line);
         Ok(())
     }
 
     /// The store and the election that it is about.
     pub(super) fn about(&self) -> Option<(&str, &str)> {
-        self.lines.iter().find_map(|line| line.said.store.as_deref().zip(line.said.election.as_deref()))
+        self.lines.iter().find_map(|line| line.details.store.as_deref().zip(line.details.election.as_deref()))
     }
 
     /// Whether its store may be older than it was.
     pub(super) fn is_older(&self) -> bool {
-        self.lines.iter().any(|line| line.said.older)
+        self.lines.iter().any(|line| line.details.older)
     }
 
     /// What was found of each host when everything was last stopped.
     pub(super) fn hosts(&self) -> BTreeMap<String, String> {
         let mut lines = self.lines.iter().rev();
         let stopped = lines.find(|line| line.step == Step::Stop && line.phase == Phase::Done);
-        stopped.map(|line| line.said.hosts.clone()).unwrap_or_default()
+        stopped.map(|line| line.details.hosts.clone()).unwrap_or_default()
     }
 
     /// Whether it was ever begun to reconcile this host.
     pub(super) fn has_begun(&self, host: &str) -> bool {
-        self.lines.iter().any(|line| line.step == Step::Reconcile && line.said.of.as_deref() == Some(host))
+        self.lines.iter().any(|line| line.step == Step::Reconcile && line.details.of.as_deref() == Some(host))
     }
 
     /// Whether this host was reconciled with this survivor since everything was last stopped.
     pub(super) fn is_reconciled(&self, host: &str, survivor: &str) -> bool {
         let since = self.lines.iter().rposition(|line| line.step == Step::Stop).unwrap_or(0);
         let is_it = |line: &Line| {
-            let said = (line.said.of.as_deref(), line.said.survivor.as_deref());
-            line.step == Step::Reconcile && line.phase == Phase::Done && said == (Some(host), Some(survivor))
+            let details = (line.details.of.as_deref(), line.details.survivor.as_deref());
+            line.step == Step::Reconcile && line.phase == Phase::Done && details == (Some(host), Some(survivor))
         };
         self.lines[since..].iter().any(is_it)
     }
@@ -239,8 +239,8 @@ mod tests {
 
     use super::*;
 
-    fn said(of: &str) -> Said {
-        Said { of: Some(of.to_owned()), ..Said::default() }
+    fn details(of: &str) -> Details {
+        Details { of: Some(of.to_owned()), ..Details::default() }
     }
 
     #[test]
@@ -248,8 +248,8 @@ mod tests {
         let folder = TempDir::new("journal");
         let directory = folder.path().join("recovery-7f3a");
         let mut journal = Journal::open(&directory, "7f3a", "ada@ops1", true).unwrap();
-        journal.intent(Step::Stop, said("db1")).unwrap();
-        journal.done(Step::Stop, said("db1")).unwrap();
+        journal.intent(Step::Stop, details("db1")).unwrap();
+        journal.done(Step::Stop, details("db1")).unwrap();
         let written = journal.lines.clone();
         assert!(Journal::open(&directory, "7f3a", "ada@ops1", false).is_err(), "one at a time");
         drop(journal);
@@ -261,7 +261,7 @@ mod tests {
         std::fs::write(&path, &whole[..torn]).unwrap();
         let mut journal = Journal::open(&directory, "7f3a", "ada@ops1", false).unwrap();
         assert_eq!(journal.lines, written[..1]);
-        journal.done(Step::Stop, said("db1")).unwrap();
+        journal.done(Step::Stop, details("db1")).unwrap();
         drop(journal);
         let journal = Journal::open(&directory, "7f3a", "ada@ops1", false).unwrap();
         assert_eq!(journal.lines.len(), 2, "what was torn is not in the way of what comes next");
@@ -269,16 +269,16 @@ mod tests {
 
     #[test]
     fn a_journal_that_is_damaged_before_its_last_line_is_not_guessed_at() {
-        let mut paper: Vec<u8> = Vec::new();
+        let mut storage: Vec<u8> = Vec::new();
         for seq in 1..=3 {
             let (id, by) = ("7f3a".to_owned(), String::new());
             let (step, phase) = (Step::Stop, Phase::Intent);
-            let line = Line { v: VERSION, id, seq, step, phase, at_ms: 0, by, said: Said::default() };
-            paper.extend(serde_json::to_vec(&line).unwrap());
-            paper.push(b'\n');
+            let line = Line { v: VERSION, id, seq, step, phase, at_ms: 0, by, details: Details::default() };
+            storage.extend(serde_json::to_vec(&line).unwrap());
+            storage.push(b'\n');
         }
-        assert_eq!(read(&paper, "7f3a").unwrap().0.len(), 3);
-        let text = String::from_utf8(paper).unwrap();
+        assert_eq!(read(&storage, "7f3a").unwrap().0.len(), 3);
+        let text = String::from_utf8(storage).unwrap();
         for bad in [text.replacen("stop", "stpo", 1), text.replace("\"seq\":2", "\"seq\":4"), format!("x\n{text}")] {
             assert!(read(bad.as_bytes(), "7f3a").is_err(), "{bad}");
         }

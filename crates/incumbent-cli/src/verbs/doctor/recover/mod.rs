@@ -50,9 +50,9 @@ pub(super) async fn run_recovery(doctor: &Doctor<'_>, console: &Console) -> Resu
     let name = doctor.election();
     let election = doctor.client.election(name.as_str()).map_err(|error| Failure::usage(error.to_string()))?;
     let operator = election.operator().by(user_at_host()).reason(format!("recovery {id}")).recovering(id.as_str());
-    let mut hands = Hands { doctor, election, operator, id: id.clone(), directory, answers, console };
+    let mut outside = RealOutside { doctor, election, operator, id: id.clone(), directory, answers, console };
     let place = shell_word(&args.dir.display().to_string());
-    let exit = recover(&mut journal, &mut hands)
+    let exit = recover(&mut journal, &mut outside)
         .await
         .map_err(|failure| failure.next(format!("go on with the same options, and --dir {place} --resume {id}")))?;
     if exit.is_none() {
@@ -103,7 +103,7 @@ fn read_answers(file: &Path, id: &str) -> Result<BTreeMap<String, String>, Failu
 }
 
 /// The real outside.
-struct Hands<'a> {
+struct RealOutside<'a> {
     doctor: &'a Doctor<'a>,
     election: Election<Unfenced>,
     operator: Operator,
@@ -125,7 +125,7 @@ struct MarkSeen {
     store: String,
 }
 
-impl Hands<'_> {
+impl RealOutside<'_> {
     fn args(&self) -> &DoctorArgs {
         self.doctor.args
     }
@@ -196,7 +196,7 @@ impl Hands<'_> {
     }
 }
 
-impl Outside for Hands<'_> {
+impl Outside for RealOutside<'_> {
     fn tell(&mut self, text: &str) {
         self.console.note(printable(text));
     }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::journal::{Journal, OFF, Paper, Phase, Said, Step};
+use super::journal::{Details, Journal, OFF, Phase, Step, Storage};
 use super::question::Question;
 use crate::failure::{Code, Failure};
 
@@ -73,8 +73,8 @@ pub(super) struct Counter {
 
 /// Takes a recovery from where its journal says it stands to its end, and answers with the exit
 /// code of the doctor's last look.
-pub(super) async fn recover<P: Paper>(
-    journal: &mut Journal<P>,
+pub(super) async fn recover<S: Storage>(
+    journal: &mut Journal<S>,
     outside: &mut impl Outside,
 ) -> Result<Option<u8>, Failure> {
     let (store, election) = (outside.identity().await?, outside.election());
@@ -105,16 +105,16 @@ pub(super) async fn recover<P: Paper>(
 }
 
 /// The step that comes next. `None`: all are done.
-async fn resume_at<P: Paper>(journal: &mut Journal<P>, outside: &mut impl Outside) -> Result<Option<Step>, Failure> {
+async fn resume_at<S: Storage>(journal: &mut Journal<S>, outside: &mut impl Outside) -> Result<Option<Step>, Failure> {
     let Some(last) = journal.last() else { return Ok(Some(Step::Evidence)) };
-    let is_done = last.phase == Phase::Done && last.said.of.is_none();
+    let is_done = last.phase == Phase::Done && last.details.of.is_none();
     let next = if is_done { last.step.next() } else { Some(last.step) };
     let Some(step) = next.filter(|step| (Step::Compare..=Step::Elect).contains(step)) else { return Ok(next) };
-    let chosen = last.said.survivor.clone().filter(|_| last.step == Step::Elect);
+    let chosen = last.details.survivor.clone().filter(|_| last.step == Step::Elect);
     if let Some(name) = chosen
         && outside.leads(&name).await?
     {
-        journal.done(Step::Elect, Said { survivor: Some(name), ..Said::default() })?;
+        journal.done(Step::Elect, Details { survivor: Some(name), ..Details::default() })?;
         return Ok(Some(Step::Resume));
     }
     if is_stopped(journal, outside).await? {
@@ -125,7 +125,7 @@ async fn resume_at<P: Paper>(journal: &mut Journal<P>, outside: &mut impl Outsid
 }
 
 /// Whether nobody leads, as when the journal said so: what was compared since is still so.
-async fn is_stopped<P: Paper>(journal: &Journal<P>, outside: &mut impl Outside) -> Result<bool, Failure> {
+async fn is_stopped<S: Storage>(journal: &Journal<S>, outside: &mut impl Outside) -> Result<bool, Failure> {
     if !outside.is_paused().await? {
         return Ok(false);
     }
@@ -144,16 +144,21 @@ async fn is_stopped<P: Paper>(journal: &Journal<P>, outside: &mut impl Outside) 
     Ok(asked.iter().all(is_quiet))
 }
 
-async fn evidence<P: Paper>(journal: &mut Journal<P>, outside: &mut impl Outside, store: &str) -> Result<(), Failure> {
+async fn evidence<S: Storage>(
+    journal: &mut Journal<S>,
+    outside: &mut impl Outside,
+    store: &str,
+) -> Result<(), Failure> {
     let older = outside.gather().await?;
-    let said = Said { election: Some(outside.election()), store: Some(store.to_owned()), older, ..Said::default() };
-    journal.done(Step::Evidence, said)
+    let details =
+        Details { election: Some(outside.election()), store: Some(store.to_owned()), older, ..Details::default() };
+    journal.done(Step::Evidence, details)
 }
 
-async fn stop<P: Paper>(journal: &mut Journal<P>, outside: &mut impl Outside) -> Result<(), Failure> {
+async fn stop<S: Storage>(journal: &mut Journal<S>, outside: &mut impl Outside) -> Result<(), Failure> {
     word(outside, Question::Stop).await?;
     outside.lock(Step::Stop).await?;
-    journal.intent(Step::Stop, Said::default())?;
+    journal.intent(Step::Stop, Details::default())?;
     outside.stop().await?;
     let mut hosts = BTreeMap::new();
     for (host, state) in outside.hosts().await? {
@@ -171,10 +176,10 @@ async fn stop<P: Paper>(journal: &mut Journal<P>, outside: &mut impl Outside) ->
         outside.tell(&format!("{host}: {found}"));
         hosts.insert(host, found);
     }
-    journal.done(Step::Stop, Said { hosts, ..Said::default() })
+    journal.done(Step::Stop, Details { hosts, ..Details::default() })
 }
 
-async fn compare<P: Paper>(journal: &mut Journal<P>, outside: &mut impl Outside) -> Result<(), Failure> {
+async fn compare<S: Storage>(journal: &mut Journal<S>, outside: &mut impl Outside) -> Result<(), Failure> {
     let mut hosts = BTreeMap::new();
     for host in answering(journal) {
         if let Some(found) = outside.compare(&host).await? {
@@ -182,10 +187,10 @@ async fn compare<P: Paper>(journal: &mut Journal<P>, outside: &mut impl Outside)
             hosts.insert(host, found);
         }
     }
-    journal.done(Step::Compare, Said { hosts, ..Said::default() })
+    journal.done(Step::Compare, Details { hosts, ..Details::default() })
 }
 
-async fn reconcile<P: Paper>(journal: &mut Journal<P>, outside: &mut impl Outside) -> Result<(), Failure> {
+async fn reconcile<S: Storage>(journal: &mut Journal<S>, outside: &mut impl Outside) -> Result<(), Failure> {
     let hosts = answering(journal);
     let survivor = word(outside, Question::Survivor(hosts.clone())).await?;
     // What is kept must not be half of something else.
@@ -193,8 +198,11 @@ async fn reconcile<P: Paper>(journal: &mut Journal<P>, outside: &mut impl Outsid
         let text = format!("{survivor} was made like another host, or half of it was: its data cannot be what is kept");
         return Err(Failure::error(text));
     }
-    let said =
-        |of: Option<&str>| Said { of: of.map(str::to_owned), survivor: Some(survivor.clone()), ..Said::default() };
+    let details = |of: Option<&str>| Details {
+        of: of.map(str::to_owned),
+        survivor: Some(survivor.clone()),
+        ..Details::default()
+    };
     for host in hosts.iter().filter(|host| **host != survivor) {
         if journal.is_reconciled(host, &survivor) {
             continue;
@@ -206,19 +214,19 @@ async fn reconcile<P: Paper>(journal: &mut Journal<P>, outside: &mut impl Outsid
             word(outside, Question::Again(host.clone())).await?;
         }
         still_ours(outside, Step::Reconcile).await?;
-        journal.intent(Step::Reconcile, said(Some(host)))?;
+        journal.intent(Step::Reconcile, details(Some(host)))?;
         if outside.reconciles() {
             outside.reconcile(host, &survivor, again).await?;
         }
-        journal.done(Step::Reconcile, said(Some(host)))?;
+        journal.done(Step::Reconcile, details(Some(host)))?;
     }
     for (host, _) in journal.hosts().into_iter().filter(|(_, found)| found == OFF) {
         outside.tell(&format!("{host} is off: reconcile it before it is started again"));
     }
-    journal.done(Step::Reconcile, said(None))
+    journal.done(Step::Reconcile, details(None))
 }
 
-async fn counter<P: Paper>(journal: &mut Journal<P>, outside: &mut impl Outside) -> Result<(), Failure> {
+async fn counter<S: Storage>(journal: &mut Journal<S>, outside: &mut impl Outside) -> Result<(), Failure> {
     let found = if journal.is_older() { outside.counter().await? } else { Counter::default() };
     let Counter { raise, advice, above, strange } = found;
     let mut floor = None;
@@ -226,7 +234,7 @@ async fn counter<P: Paper>(journal: &mut Journal<P>, outside: &mut impl Outside)
         let typed = word(outside, Question::Floor(least)).await?;
         floor = typed.parse().ok();
         still_ours(outside, Step::Counter).await?;
-        journal.intent(Step::Counter, Said { floor, ..Said::default() })?;
+        journal.intent(Step::Counter, Details { floor, ..Details::default() })?;
         outside.raise(floor.unwrap_or(least)).await?;
     }
     if let Some(advice) = advice {
@@ -241,41 +249,41 @@ async fn counter<P: Paper>(journal: &mut Journal<P>, outside: &mut impl Outside)
         }
     }
     reset(journal, outside, strange).await?;
-    journal.done(Step::Counter, Said { floor, ..Said::default() })
+    journal.done(Step::Counter, Details { floor, ..Details::default() })
 }
 
 /// Each by itself, with its place typed.
-async fn reset<P: Paper>(
-    journal: &mut Journal<P>,
+async fn reset<S: Storage>(
+    journal: &mut Journal<S>,
     outside: &mut impl Outside,
     fences: Vec<String>,
 ) -> Result<(), Failure> {
     for fence in fences {
         word(outside, Question::Fence(fence.clone())).await?;
         still_ours(outside, Step::Counter).await?;
-        let said = Said { of: Some(fence.clone()), ..Said::default() };
-        journal.intent(Step::Counter, said.clone())?;
+        let details = Details { of: Some(fence.clone()), ..Details::default() };
+        journal.intent(Step::Counter, details.clone())?;
         outside.reset(&fence).await?;
-        journal.done(Step::Counter, said)?;
+        journal.done(Step::Counter, details)?;
     }
     Ok(())
 }
 
-async fn elect<P: Paper>(journal: &mut Journal<P>, outside: &mut impl Outside) -> Result<(), Failure> {
+async fn elect<S: Storage>(journal: &mut Journal<S>, outside: &mut impl Outside) -> Result<(), Failure> {
     let name = word(outside, Question::Elect).await?;
     still_ours(outside, Step::Elect).await?;
-    let said = Said { survivor: Some(name.clone()), ..Said::default() };
-    journal.intent(Step::Elect, said.clone())?;
+    let details = Details { survivor: Some(name.clone()), ..Details::default() };
+    journal.intent(Step::Elect, details.clone())?;
     outside.elect(&name).await?;
     outside.tell(&format!("{name} leads"));
-    journal.done(Step::Elect, said)
+    journal.done(Step::Elect, details)
 }
 
-async fn resume<P: Paper>(journal: &mut Journal<P>, outside: &mut impl Outside) -> Result<u8, Failure> {
-    journal.intent(Step::Resume, Said::default())?;
+async fn resume<S: Storage>(journal: &mut Journal<S>, outside: &mut impl Outside) -> Result<u8, Failure> {
+    journal.intent(Step::Resume, Details::default())?;
     outside.unlock().await?;
     let exit = outside.examine().await?;
-    journal.done(Step::Resume, Said::default())?;
+    journal.done(Step::Resume, Details::default())?;
     Ok(exit)
 }
 
@@ -289,7 +297,7 @@ async fn still_ours(outside: &mut impl Outside, step: Step) -> Result<(), Failur
 }
 
 /// The hosts that have answered: the others are off.
-fn answering<P: Paper>(journal: &Journal<P>) -> Vec<String> {
+fn answering<S: Storage>(journal: &Journal<S>) -> Vec<String> {
     journal.hosts().into_iter().filter(|(_, found)| found != OFF).map(|(host, _)| host).collect()
 }
 

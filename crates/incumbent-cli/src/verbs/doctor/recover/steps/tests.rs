@@ -24,7 +24,7 @@ struct Disk {
     death: Option<(usize, Death)>,
 }
 
-impl Paper for Disk {
+impl Storage for Disk {
     fn append(&mut self, line: &[u8]) -> io::Result<()> {
         let death = self.death.filter(|(at, _)| *at == self.lines).map(|(_, death)| death);
         self.lines += 1;
