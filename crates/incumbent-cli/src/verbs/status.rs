@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use incumbent::{
-    CandidateInfo, Deposed, Election, ElectionName, Frozen, GroupStatus, Order, Pending, Reading, Shot, Sighting,
-    Silence, Status, TermRecord, Unfenced,
+    CandidateInfo, Deposed, Election, ElectionName, Frozen, GroupStatus, Handover, Order, Pending, Reading, Shot,
+    Sighting, Silence, Status, TermRecord, Unfenced,
 };
 use serde::Serialize;
 
@@ -428,76 +428,104 @@ pub(super) fn to_json<'a>(name: &'a ElectionName, store: &StoreUrl, reading: &Re
 
 /// The state for people.
 pub(super) fn page(name: &ElectionName, store: &StoreUrl, status: &Status) -> Vec<String> {
-    let paint = Paint::for_stream(&io::stdout());
-    let row = |label: &str, text: &str| paint.row(9, label, text);
-    let mut page =
-        vec![row("election", &paint.bold(&printable(name.as_str()))), row("store", &printable(&store.to_string()))];
-    match status.candidates.split_first().filter(|_| !status.vacant) {
-        Some((leader, followers)) => {
-            page.push(row("leader", &paint.green(&described(leader))));
-            if let Some(silence) = status.silence {
-                let text = heard_of(silence);
-                page.push(row("last seen", &if is_late(silence) { paint.yellow(&text) } else { text }));
-            }
-            let waiting = if store.keeps_line() { in_line(followers) } else { NO_LINE.to_owned() };
-            page.push(row("in line", &waiting));
-            page.extend(why_it_stays(status, followers).map(|why| row("stays", &paint.yellow(&why))));
-        }
-        None => page.push(row("leader", &paint.yellow("nobody"))),
-    }
-    if let Some((term, shot)) = shot_at(status) {
-        page.push(row("fencing", &paint.yellow(&format!("token {}: {}", term.token, what_came_of(shot)))));
-    }
-    if let Some(group) = &status.group {
-        page.push(row("members", &format!("{} of {} answer", group.answering, group.members)));
-        if !group.not_voting.is_empty() {
-            let text = format!("{}: their votes are lost, or cannot be written", listed(&group.not_voting));
-            page.push(row("no vote", &paint.yellow(&text)));
-        }
-    }
-    if let Some(order) = &status.paused {
-        page.push(row("paused", &paint.yellow(&ordered(order))));
-    }
-    if let Some(recovery) = &status.recovery {
-        let ago = age(&recovery.order).map_or_else(String::new, |age| format!(", {} ago", show(age)));
-        let text = format!("{} is at step {} (by {}{ago})", recovery.id, recovery.step, recovery.order.by);
-        page.push(row("recovery", &paint.yellow(&printable(&text))));
-    }
-    if let Some(frozen) = &status.frozen {
-        let lasts = frozen.lasts.map_or_else(String::new, |lasts| format!("; for {}", show(lasts)));
-        page.push(row("frozen", &paint.yellow(&format!("{}{lasts}", ordered(&frozen.order)))));
-    }
-    if let Some(held_back) = status.held_back {
-        let ago =
-            age(&Order::new("", held_back.at_ms, "")).map_or_else(String::new, |age| format!(", {} ago", show(age)));
-        let text = format!(
-            "three changes for health within ten minutes{ago}: health moves nothing until `incumbent ack {}`",
-            quoted(name)
-        );
-        page.push(row("held back", &paint.yellow(&text)));
-    }
-    if let Some(handover) = &status.handover {
-        let heir = handover.heir.as_ref();
-        let to = heir.map_or_else(|| "the next in line".to_owned(), |heir| format!("token {}", heir.token));
-        let order = handover.order.to_string();
-        let by = match handover.for_health {
-            true => ", since the leader is unwell".to_owned(),
-            false if handover.order.by.is_empty() => String::new(),
-            false => format!(", {}", printable(&order)),
-        };
-        page.push(row("handover", &format!("from token {} to {to}, under way{by}", handover.from)));
-    }
-    if status.ended && !status.vacant {
-        page.push(row(
-            "ended",
-            &paint.yellow("yes: candidates from before leave as they hear of it; those that came later stay"),
-        ));
-    }
+    let mut page = Page { paint: Paint::for_stream(&io::stdout()), rows: Vec::new() };
+    page.row("election", &page.paint.bold(&printable(name.as_str())));
+    page.row("store", &printable(&store.to_string()));
+    page.leader(store, status);
+    page.orders(name, status);
     if let Some(vacancy) = Vacancy::of(status) {
         let runbook = if vacancy.is_ordered() { "" } else { "\nStep by step: docs/runbooks.md#nobody-leads" };
-        page.push(format!("\n{}{runbook}", vacancy.sentence(name, store)));
+        page.rows.push(format!("\n{}{runbook}", vacancy.sentence(name, store)));
     }
-    page
+    page.rows
+}
+
+struct Page {
+    paint: Paint,
+    rows: Vec<String>,
+}
+
+impl Page {
+    fn row(&mut self, label: &str, text: &str) {
+        self.rows.push(self.paint.row(9, label, text));
+    }
+
+    /// What is not as it mostly is.
+    fn notable(&mut self, label: &str, text: &str) {
+        self.row(label, &self.paint.yellow(text));
+    }
+
+    /// Who leads, and who else is there.
+    fn leader(&mut self, store: &StoreUrl, status: &Status) {
+        match status.candidates.split_first().filter(|_| !status.vacant) {
+            Some((leader, followers)) => {
+                self.row("leader", &self.paint.green(&described(leader)));
+                match status.silence {
+                    Some(silence) if is_late(silence) => self.notable("last seen", &heard_of(silence)),
+                    Some(silence) => self.row("last seen", &heard_of(silence)),
+                    None => {}
+                }
+                self.row("in line", &if store.keeps_line() { in_line(followers) } else { NO_LINE.to_owned() });
+                if let Some(why) = why_it_stays(status, followers) {
+                    self.notable("stays", &why);
+                }
+            }
+            None => self.notable("leader", "nobody"),
+        }
+        if let Some((term, shot)) = shot_at(status) {
+            self.notable("fencing", &format!("token {}: {}", term.token, what_came_of(shot)));
+        }
+        if let Some(group) = &status.group {
+            self.row("members", &format!("{} of {} answer", group.answering, group.members));
+            if !group.not_voting.is_empty() {
+                let text = format!("{}: their votes are lost, or cannot be written", listed(&group.not_voting));
+                self.notable("no vote", &text);
+            }
+        }
+    }
+
+    /// What was ordered, and what health has come to.
+    fn orders(&mut self, name: &ElectionName, status: &Status) {
+        if let Some(order) = &status.paused {
+            self.notable("paused", &ordered(order));
+        }
+        if let Some(recovery) = &status.recovery {
+            let (id, step, order) = (&recovery.id, &recovery.step, &recovery.order);
+            let text = format!("{id} is at step {step} (by {}{})", order.by, ago(order.at_ms));
+            self.notable("recovery", &printable(&text));
+        }
+        if let Some(frozen) = &status.frozen {
+            let lasts = frozen.lasts.map_or_else(String::new, |lasts| format!("; for {}", show(lasts)));
+            self.notable("frozen", &format!("{}{lasts}", ordered(&frozen.order)));
+        }
+        if let Some(held_back) = status.held_back {
+            let (ago, name) = (ago(held_back.at_ms), quoted(name));
+            let what = "three changes for health within ten minutes";
+            self.notable("held back", &format!("{what}{ago}: health moves nothing until `incumbent ack {name}`"));
+        }
+        if let Some(handover) = &status.handover {
+            self.row("handover", &under_way(handover));
+        }
+        if status.ended && !status.vacant {
+            self.notable("ended", "yes: candidates from before leave as they hear of it; those that came later stay");
+        }
+    }
+}
+
+fn under_way(handover: &Handover) -> String {
+    let heir = handover.heir.as_ref();
+    let to = heir.map_or_else(|| "the next in line".to_owned(), |heir| format!("token {}", heir.token));
+    let by = match handover.for_health {
+        true => ", since the leader is unwell".to_owned(),
+        false if handover.order.by.is_empty() => String::new(),
+        false => format!(", {}", printable(&handover.order.to_string())),
+    };
+    format!("from token {} to {to}, under way{by}", handover.from)
+}
+
+/// `, 3 min ago`, as far as that is known.
+fn ago(at_ms: u64) -> String {
+    since(at_ms).map_or_else(String::new, |since| format!(", {} ago", show(since)))
 }
 
 /// `yes: new disk (by ada@ops1, 3 min ago)`
