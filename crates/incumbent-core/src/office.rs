@@ -342,7 +342,8 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    const ALL: [Refusal; 16] = [
+    /// All that there are.
+    pub const ALL: &[Refusal] = &[
         Refusal::HeirGone,
         Refusal::TooFar,
         Refusal::ForeignBetween,
@@ -385,7 +386,7 @@ impl Refusal {
 
     /// What [`word`](Refusal::word) stands for.
     pub fn from_word(word: &str) -> Option<Refusal> {
-        Refusal::ALL.into_iter().find(|refusal| refusal.word() == word)
+        Refusal::ALL.iter().copied().find(|refusal| refusal.word() == word)
     }
 }
 

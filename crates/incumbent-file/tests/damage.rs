@@ -338,21 +338,8 @@ async fn an_office_record_with_everything_in_it_comes_back_from_the_disk() {
     let fixture = Fixture::new();
     let token = Token::new(7).unwrap();
     let incarnation = Incarnation::from_bits(u128::MAX / 3);
-    let mut refusals = vec![None];
-    refusals.extend(
-        [
-            Refusal::HeirGone,
-            Refusal::ForeignBetween,
-            Refusal::TimedOut,
-            Refusal::Busy,
-            Refusal::Leaving,
-            Refusal::LeadsAlready,
-            Refusal::TooFar,
-        ]
-        .map(Some),
-    );
     let mut was = Version::NONE;
-    for refused in refusals {
+    for refused in [None].into_iter().chain(Refusal::ALL.iter().copied().map(Some)) {
         let heir = Heir::new(incarnation, incumbent_store::EntryId::new("9"), token);
         let mut handover = Handover::new(token, heir, Nonce(3), Duration::from_millis(1500));
         handover.refused = refused;

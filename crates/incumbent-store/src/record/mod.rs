@@ -364,19 +364,6 @@ fn seconds(duration: Duration) -> String {
 mod tests {
     use super::*;
 
-    const REFUSALS: [Refusal; 10] = [
-        Refusal::HeirGone,
-        Refusal::TooFar,
-        Refusal::ForeignBetween,
-        Refusal::TimedOut,
-        Refusal::Busy,
-        Refusal::Leaving,
-        Refusal::LeadsAlready,
-        Refusal::Unable,
-        Refusal::Frozen,
-        Refusal::Recovered,
-    ];
-
     fn token(number: u64) -> Token {
         Token::new(number).unwrap()
     }
@@ -420,7 +407,7 @@ mod tests {
 
     #[test]
     fn every_field_of_an_office_record_comes_back() {
-        let refusals = REFUSALS.into_iter().map(Some);
+        let refusals = Refusal::ALL.iter().copied().map(Some);
         let blank = Office::default().with_version(Version(3));
         for office in refusals.chain([None]).map(full).chain([sparse(), blank]) {
             let record = encode_office(&office);
