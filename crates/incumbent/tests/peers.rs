@@ -69,6 +69,22 @@ impl TestGroup {
         self.client(name).election("jobs/x").unwrap()
     }
 
+    /// The port and the directory of the last life may be in use for a moment.
+    async fn stand_again(&self, name: &str) -> Candidacy<Unfenced> {
+        let standing = async {
+            loop {
+                match self.election(name).candidate(name).stand().await {
+                    Ok(candidacy) => return candidacy,
+                    Err(StandError::Candidacy(CandidacyError::Member(why))) if why.is_taken() => {
+                        tokio::task::yield_now().await
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        };
+        within("standing", standing).await
+    }
+
     /// Somebody who never stands.
     fn outsider(&self) -> Election<Unfenced> {
         Client::builder().with_unfenced_group(self.group()).unwrap().election("jobs/x").unwrap()
@@ -327,19 +343,7 @@ async fn a_leader_that_withdraws_leads_no_more_and_may_stand_again(fixture: &mut
     let listed =
         async || outsider.candidates().await.unwrap().get().iter().any(|one| one.name.as_deref() == Some(name));
     until("the one that withdrew is not listed", async || !listed().await).await;
-    let again = within("standing", async {
-        loop {
-            // Its port may be in use for a moment.
-            match fixture.test_group.election(name).candidate(name).stand().await {
-                Ok(candidacy) => return candidacy,
-                Err(StandError::Candidacy(CandidacyError::Member(why))) if why.is_taken() => {
-                    tokio::task::yield_now().await
-                }
-                Err(error) => panic!("{error}"),
-            }
-        }
-    });
-    let again = again.await;
+    let again = fixture.test_group.stand_again(name).await;
     until("it is listed again", listed).await;
     drop(again);
 }
@@ -402,19 +406,8 @@ async fn a_group_that_restarts_goes_on_with_higher_tokens_and_observers_see_it()
     seen(|seen| *seen == Observation::Stale).await;
 
     for name in NAMES {
-        // The port and the directory of the last life may be in use for a moment.
-        let candidacy = within("standing", async {
-            loop {
-                match fixture.test_group.election(name).candidate(name).stand().await {
-                    Ok(candidacy) => return candidacy,
-                    Err(StandError::Candidacy(CandidacyError::Member(why))) if why.is_taken() => {
-                        tokio::task::yield_now().await
-                    }
-                    Err(error) => panic!("{error}"),
-                }
-            }
-        });
-        fixture.candidacies.push(candidacy.await);
+        let candidacy = fixture.test_group.stand_again(name).await;
+        fixture.candidacies.push(candidacy);
     }
     fixture.until_somebody_leads().await;
     let after = fixture.office().token_if_any().unwrap().clone();
