@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use futures_util::future::AbortHandle;
 use incumbent_core::peers::MemberId;
-use incumbent_core::{CandidacyId, Cas, Command, Event, Settings, Timestamp, Title};
+use incumbent_core::{CandidacyId, Cas, Command, ElectionName, Event, Settings, Timestamp, Title};
 use incumbent_store::{Alarm, Clock, Session};
 use tokio::sync::{mpsc, oneshot};
 
@@ -313,25 +313,8 @@ impl<S: Side> Driver<S> {
                 handles.shared.change(|state| state.ended = true);
                 handles.shared.tell(|| CandidacyEvent::Ended);
             }
-            Event::Ordered(act, order) => {
-                tracing::info!(election = %handles.election, "ordered: {act} {order}");
-            }
-            Event::Stays(why) => {
-                tracing::info!(election = %handles.election, "unwell, and in office all the same: {why}");
-            }
-            Event::FreezeStays(order) => {
-                tracing::warn!(
-                    election = %handles.election,
-                    "the freeze {order} is over, but the store refuses to take it out of the record, and it counts \
-                     on: let this client write there, or unfreeze the election with one that may"
-                );
-            }
-            Event::LeftOpen(token) => {
-                tracing::warn!(
-                    election = %handles.election,
-                    "the term with token {token} is over, but the store does not take that into its record: \
-                     history shows the term as open"
-                );
+            event @ (Event::Ordered(..) | Event::Stays(_) | Event::FreezeStays(_) | Event::LeftOpen(_)) => {
+                log(&handles.election, &event);
             }
             Event::Failed => {
                 let error = self.side.error(id);
@@ -345,6 +328,25 @@ impl<S: Side> Driver<S> {
                 }
             }
         }
+    }
+}
+
+/// What nobody but a person has to know.
+fn log(election: &ElectionName, event: &Event) {
+    match event {
+        Event::Ordered(act, order) => tracing::info!(%election, "ordered: {act} {order}"),
+        Event::Stays(why) => tracing::info!(%election, "unwell, and in office all the same: {why}"),
+        Event::FreezeStays(order) => tracing::warn!(
+            %election,
+            "the freeze {order} is over, but the store refuses to take it out of the record, and it counts on: let \
+             this client write there, or unfreeze the election with one that may"
+        ),
+        Event::LeftOpen(token) => tracing::warn!(
+            %election,
+            "the term with token {token} is over, but the store does not take that into its record: history shows the \
+             term as open"
+        ),
+        _ => {}
     }
 }
 
