@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use crate::time::nanos;
+
 /// Puts fields together.
 #[derive(Debug, Default)]
 pub struct Writer(Vec<u8>);
@@ -61,7 +63,7 @@ impl Writer {
 
     /// Nanoseconds, as many as there is room for.
     pub fn duration(&mut self, duration: Duration) -> &mut Writer {
-        self.u64(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+        self.u64(nanos(duration))
     }
 
     /// Any number of bytes, preceded by it.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::entry::{Incarnation, Nonce};
+use crate::time::nanos;
 
 /// A deterministic source of random numbers. Not for secrets.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -65,7 +66,7 @@ impl Rng {
 
     /// Between half of `duration` and all of it.
     pub fn jitter(&mut self, duration: Duration) -> Duration {
-        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let nanos = nanos(duration);
         Duration::from_nanos(nanos / 2 + self.below(nanos / 2 + 1))
     }
 }

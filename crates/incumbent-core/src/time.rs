@@ -52,6 +52,7 @@ impl fmt::Debug for Timestamp {
     }
 }
 
-fn nanos(duration: Duration) -> u64 {
+/// As many as there is room for.
+pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -21,7 +21,7 @@ use crate::office::Refusal;
 use crate::rng::Rng;
 use crate::standing::Cas;
 use crate::tenure::{Rules, Step, Tenure, Then};
-use crate::time::Timestamp;
+use crate::time::{Timestamp, nanos};
 
 /// The times and rules of a bully or ring election. All members must use the same.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -136,10 +136,6 @@ pub enum RankMessage {
     },
     /// I no longer lead: elect another, unless there is one.
     Left,
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// What the algorithm has to deal with.

@@ -48,7 +48,7 @@ use crate::peers::role::{ShownRole, role};
 use crate::rng::Rng;
 use crate::settings::stretch;
 use crate::tenure::{Rules, Tenure};
-use crate::time::Timestamp;
+use crate::time::{Timestamp, nanos};
 use disk::Disk;
 use message::{Contact, Known};
 use rejoin::Rejoining;
@@ -449,7 +449,7 @@ impl Consensus {
     /// Draws when to stand, unless something is heard before.
     fn rest(&mut self, now: Timestamp) {
         let spread = self.settings.election_max - self.settings.election_min;
-        let nanos = u64::try_from(spread.as_nanos()).unwrap_or(u64::MAX);
+        let nanos = nanos(spread);
         let drawn = if nanos > 1 { self.rng.below(nanos) } else { 0 };
         let at = now + self.settings.election_min + Duration::from_nanos(drawn);
         self.stands_at = at.max(self.abstains_until).max(self.rests_until);

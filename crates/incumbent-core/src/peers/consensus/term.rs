@@ -21,7 +21,7 @@ use crate::peers::machine::OperatorRequest;
 use crate::settings::LONGEST;
 use crate::standing::{Cas, Fault};
 use crate::tenure::{Step, Then};
-use crate::time::Timestamp;
+use crate::time::{Timestamp, nanos};
 
 /// How many heartbeats an heir has to answer a leader that may have just been elected, or that has
 /// not heard yet that the heir stands: more than a timeout.
@@ -322,7 +322,7 @@ impl Consensus {
         self.rest(now);
         self.learn_value(from, term, in_office, version, value);
         let known = if self.known.term == term.get() { self.known.version } else { 0 };
-        let promise = u64::try_from(self.settings.election_min.as_nanos()).unwrap_or(u64::MAX);
+        let promise = nanos(self.settings.election_min);
         let (position, stands) = (self.position, self.may_stand(now));
         self.send(from, Message::Ack { term, echo, promise, position, version: known, stands });
     }
