@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use incumbent_store::record::decode_office;
-use incumbent_store::{Cursor, Entry, Office, StoreError, StoreId, Version};
+use incumbent_store::{Cas, Cursor, Entry, Office, StoreError, StoreId, Version};
 use redis::Value;
 
 use crate::{entry, keys};
@@ -27,6 +27,15 @@ impl Answer {
         answer.store = StoreId::new(answer.text()?);
         answer.change = answer.number()?;
         Ok(answer)
+    }
+
+    /// Whether it was done.
+    pub(crate) fn cas(&self) -> Result<Cas, StoreError> {
+        match self.word.as_str() {
+            "ok" => Ok(Cas::Done),
+            "refused" => Ok(Cas::Refused),
+            _ => Err(self.strange()),
+        }
     }
 
     pub(crate) fn cursor(&self) -> Cursor {

@@ -265,12 +265,7 @@ impl Inner {
         let after = record(&to.clone().with_ended(None));
         let args: [&[u8]; 6] =
             [election.as_str().as_bytes(), was.as_bytes(), &record(to), ended.as_bytes(), keep.as_bytes(), &after];
-        let answer = self.run(&step::SET_OFFICE, Caller::default(), &args).await?;
-        match answer.word.as_str() {
-            "ok" => Ok(Cas::Done),
-            "refused" => Ok(Cas::Refused),
-            _ => Err(answer.strange()),
-        }
+        self.run(&step::SET_OFFICE, Caller::default(), &args).await?.cas()
     }
 
     async fn evict(&self, election: &ElectionName, seen: &Entry) -> Result<Cas, StoreError> {
@@ -280,12 +275,7 @@ impl Inner {
         }
         let version = keys::digits(seen.version.0);
         let args = [election.as_str().as_bytes(), seen.id.as_str().as_bytes(), version.as_bytes()];
-        let answer = self.run(&step::EVICT, Caller::default(), &args).await?;
-        match answer.word.as_str() {
-            "ok" => Ok(Cas::Done),
-            "refused" => Ok(Cas::Refused),
-            _ => Err(answer.strange()),
-        }
+        self.run(&step::EVICT, Caller::default(), &args).await?.cas()
     }
 
     fn office_changes(&self, election: &ElectionName) -> Interest {
