@@ -155,9 +155,7 @@ impl PostgresServer {
             }
             std::thread::sleep(LOOK_EVERY);
         }
-        if let Some(process) = self.process.take() {
-            process.kill();
-        }
+        drop(self.process.take());
     }
 
     /// Starts it, after killing it if need be, with the same data on the same port, and waits until
@@ -379,10 +377,8 @@ mod tests {
         assert!(pids.len() > 1, "{pids:?}");
         server.kill_within(Duration::ZERO);
         // Nobody may have reaped them.
-        let is_gone = |pid: &String| {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            stat.rsplit(") ").next().is_none_or(|rest| rest.is_empty() || rest.starts_with('Z'))
-        };
+        let process = |pid: &String| incumbent_store::Process::read(pid.parse().unwrap()).unwrap();
+        let is_gone = |pid: &String| process(pid).is_none_or(|process| process.ended);
         let ended = found(|| ready(pids.iter().all(is_gone).then_some(())));
         assert!(ended.await.is_some(), "of {pids:?} some are left");
         server.restart().await;

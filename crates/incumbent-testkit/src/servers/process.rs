@@ -59,8 +59,7 @@ impl Process {
 
     /// Whether it has ended by itself. Nobody has reaped it yet, so its pid is still its own.
     pub fn has_ended(&self) -> bool {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
-        stat.rsplit(") ").next().is_none_or(|rest| rest.starts_with('Z'))
+        incumbent_store::Process::read(self.pid()).ok().flatten().is_some_and(|process| process.ended)
     }
 
     /// Stops it in its tracks: connections stay, nothing answers. Each of its threads heeds the

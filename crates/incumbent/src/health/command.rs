@@ -140,6 +140,8 @@ impl Running {
 
 #[cfg(test)]
 mod tests {
+    use incumbent_store::Process;
+
     use super::*;
 
     /// The machine is busy.
@@ -173,14 +175,11 @@ mod tests {
         let found = check.check(Duration::from_millis(50)).to_string();
         assert_eq!(found, "unfit: not done within 50ms, and killed");
         let mut check = CommandCheck::shell("sleep 1000 & echo $!; exit 1");
-        let left = check.check(LONG).reason.parse().ok().and_then(Pid::from_raw).expect("a process");
-        let gone = || match std::fs::read_to_string(format!("/proc/{}/stat", left.as_raw_nonzero())) {
-            Ok(stat) => stat.rsplit(')').next().is_some_and(|rest| rest.trim().starts_with('Z')),
-            Err(_) => true,
-        };
+        let left = check.check(LONG).reason.parse().expect("a process");
+        let is_gone = || Process::read(left).unwrap().is_none_or(|process| process.ended);
         let patience = Instant::now() + LONG;
-        while !gone() {
-            assert!(Instant::now() < patience, "{left:?} lives on");
+        while !is_gone() {
+            assert!(Instant::now() < patience, "{left} lives on");
             std::thread::yield_now();
         }
     }
