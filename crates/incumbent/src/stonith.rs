@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use incumbent_core::{ElectionName, Origin, ShotResult, TermRecord, Timestamp, Token};
-use incumbent_store::Clock;
+use incumbent_store::{Clock, lock};
 
 use crate::fence::BoxFuture;
 
@@ -253,7 +253,7 @@ static SHOOTING_AT: Mutex<BTreeSet<Arc<str>>> = Mutex::new(BTreeSet::new());
 
 impl UnderWay {
     fn begin(name: Arc<str>) -> Result<UnderWay, Refused> {
-        let is_alone = SHOOTING_AT.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
+        let is_alone = lock(&SHOOTING_AT).insert(name.clone());
         is_alone.then_some(()).ok_or(Refused::UnderWay)?;
         Ok(UnderWay(name))
     }
@@ -261,7 +261,7 @@ impl UnderWay {
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        SHOOTING_AT.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+        lock(&SHOOTING_AT).remove(&self.0);
     }
 }
 
@@ -285,7 +285,7 @@ static BUDGET: Budget = Mutex::new(Vec::new());
 
 /// Counts a shot, if there may be one. Further attempts at the same term are the same shot.
 fn spend(budget: &Budget, aim: Aim, now: Timestamp) -> Result<Arc<str>, Refused> {
-    let mut fired = budget.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut fired = lock(budget);
     fired.retain(|(_, at)| now.since(*at) < PER_PROCESS);
     let name = aim.name.clone();
     if fired.iter().any(|(before, _)| *before == aim) {
