@@ -31,6 +31,11 @@ pub(crate) fn parse_wait(text: &str) -> Result<Duration, String> {
     if span.is_zero() { Err("to not wait at all, use --try".into()) } else { Ok(span) }
 }
 
+/// As programs read it.
+pub(crate) fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// A number alone is seconds, as for sleep(1) and flock(1).
 fn read(text: &str) -> Result<Duration, String> {
     if text.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '.')) {

@@ -205,6 +205,10 @@ pub(crate) fn said(text: Result<(), Failure>) -> Result<(), Failure> {
     text.or_else(|failure| if failure.code == Code::ReaderGone { Ok(()) } else { Err(failure) })
 }
 
+pub(crate) fn out_lines(lines: &[String]) -> Result<(), Failure> {
+    lines.iter().try_for_each(|line| out(line))
+}
+
 /// One JSON object on a line of its own, at once.
 pub(crate) fn out_json(value: &impl Serialize) -> Result<(), Failure> {
     out(&json_text(value)?)

@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use super::process::alive;
 use super::{ClaimOnFile, ENDING, Renewed, directories};
+use crate::duration::ms;
 use crate::json::VERSION;
 use crate::output::Console;
 use crate::store_url::StoreUrl;
@@ -133,7 +134,7 @@ async fn follow(term: Term<Unfenced>, mut claim: ClaimOnFile, writer: Sender<Ord
 
 /// Remembers how much was left of the time when it was prolonged.
 fn renewed(renewals: &mut Vec<Renewed>, deadline: Timestamp, next: Timestamp, now: Timestamp) {
-    let until = |deadline: Timestamp| u64::try_from(deadline.since(now).as_millis()).unwrap_or(u64::MAX);
+    let until = |deadline: Timestamp| ms(deadline.since(now));
     if next <= deadline || next == Timestamp::MAX {
         return;
     }

@@ -6,7 +6,7 @@ use crate::args::ClaimsArgs;
 use crate::claims::{LivingClaim, Work, read_claims};
 use crate::duration::show;
 use crate::failure::Failure;
-use crate::output::{Console, lined_up, out, out_json, printable};
+use crate::output::{Console, lined_up, out_json, out_lines, printable};
 
 pub(crate) fn claims(args: ClaimsArgs, console: &Console) -> Result<u8, Failure> {
     let host = read_claims(None);
@@ -14,9 +14,7 @@ pub(crate) fn claims(args: ClaimsArgs, console: &Console) -> Result<u8, Failure>
         out_json(&host)?;
         return Ok(0);
     }
-    for row in table(&host.claims) {
-        out(&row)?;
-    }
+    out_lines(&table(&host.claims))?;
     if host.claims.is_empty() {
         console.note("no process of this host says that it leads");
     }

@@ -12,10 +12,10 @@ use serde::Serialize;
 
 use super::{at, seeing_client, status};
 use crate::args::ExplainArgs;
-use crate::duration::show;
+use crate::duration::{ms, show};
 use crate::failure::Failure;
 use crate::json::VERSION;
-use crate::output::{Paint, out, out_json, printable};
+use crate::output::{Paint, out, out_json, out_lines, printable};
 use crate::store_url::StoreUrl;
 
 /// What follows from the times.
@@ -110,20 +110,12 @@ pub(crate) async fn explain(args: ExplainArgs, store: StoreUrl) -> Result<u8, Fa
         out_json(&Explanation { status, ..explanation })?;
         return Ok(0);
     }
-    for line in page {
-        out(&line)?;
-    }
+    out_lines(&page)?;
     if let Some((name, reading)) = status {
         out("")?;
-        for line in status::page(name, &store, reading.get()) {
-            out(&line)?;
-        }
+        out_lines(&status::page(name, &store, reading.get()))?;
     }
     Ok(0)
-}
-
-fn ms(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn to_json<'a>(store: &StoreUrl, promises: &'a Promises, settings: &Settings, bounds: &Bounds) -> Explanation<'a> {

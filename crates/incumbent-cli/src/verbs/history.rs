@@ -10,7 +10,7 @@ use super::status::OrderJson;
 use crate::args::HistoryArgs;
 use crate::failure::{Code, Failure};
 use crate::json::VERSION;
-use crate::output::{Console, lined_up, out, out_json, printable};
+use crate::output::{Console, lined_up, out_json, out_lines, printable};
 use crate::store_url::StoreUrl;
 
 #[derive(Serialize)]
@@ -89,9 +89,7 @@ pub(crate) async fn history(args: HistoryArgs, store: StoreUrl, console: &Consol
         let terms = status.terms.iter().map(|term| TermJson::new(term, leads(&status, term))).collect();
         out_json(&HistoryJson { v: VERSION, election: name.as_str(), terms })?;
     } else {
-        for row in table(&status) {
-            out(&row)?;
-        }
+        out_lines(&table(&status))?;
     }
     if !status.terms.is_empty() {
         return Ok(0);

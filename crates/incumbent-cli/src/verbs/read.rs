@@ -5,9 +5,10 @@ use serde::Serialize;
 
 use super::seen_election;
 use crate::args::{CandidatesArgs, LeaderArgs};
+use crate::duration::ms;
 use crate::failure::{Code, Failure};
 use crate::json::{self, CandidateJson, VERSION, Value};
-use crate::output::{Console, lined_up, out, out_json, shell_word, widest};
+use crate::output::{Console, lined_up, out, out_json, out_lines, shell_word, widest};
 use crate::store_url::StoreUrl;
 
 #[derive(Serialize)]
@@ -30,7 +31,7 @@ pub(crate) async fn leader(args: LeaderArgs, store: StoreUrl, console: &Console)
     let reading = seen_election(name, &store).await?.leader().await?;
     let leader = reading.get().as_ref();
     if args.format.json {
-        let age_ms = u64::try_from(reading.age().as_millis()).unwrap_or(u64::MAX);
+        let age_ms = ms(reading.age());
         let person = leader.map(CandidateJson::new);
         out_json(&LeaderJson { v: VERSION, election: name.as_str(), leader: person, age_ms })?;
     } else if let Some(leader) = leader {
@@ -65,9 +66,7 @@ pub(crate) async fn candidates(args: CandidatesArgs, store: StoreUrl, console: &
         if reversed {
             rows.reverse();
         }
-        for row in rows {
-            out(&row)?;
-        }
+        out_lines(&rows)?;
         if line.is_empty() && store.keeps_line() {
             console.note(format!("nobody is in line; `incumbent status {}` says why", quoted(name)));
         } else if status.vacant {

@@ -16,7 +16,7 @@ use super::read::{described, priority, quoted};
 use super::screen::{self, Shown};
 use super::{awaited_election, older_than_seen, seen_election};
 use crate::args::StatusArgs;
-use crate::duration::show;
+use crate::duration::{ms, show};
 use crate::failure::{Code, Failure};
 use crate::json::{self, CandidateJson, VERSION};
 use crate::output::{Console, Paint, json_text, out, printable, said};
@@ -113,7 +113,7 @@ pub(super) struct FrozenJson {
 
 impl FrozenJson {
     pub(super) fn new(frozen: &Frozen) -> FrozenJson {
-        let lasts_ms = frozen.lasts.map(|lasts| u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
+        let lasts_ms = frozen.lasts.map(ms);
         FrozenJson { order: OrderJson::new(&frozen.order), lasts_ms }
     }
 }
@@ -412,7 +412,7 @@ pub(super) fn to_json<'a>(name: &'a ElectionName, store: &StoreUrl, reading: &Re
             step: recovery.step.to_string(),
             order: OrderJson::new(&recovery.order),
         }),
-        silent_ms: status.silence.map(|silence| u64::try_from(silence.lasts.as_millis()).unwrap_or(u64::MAX)),
+        silent_ms: status.silence.map(|silence| ms(silence.lasts)),
         group: status.group.as_ref().map(|group| GroupJson {
             members: group.members,
             answering: group.answering,
@@ -422,7 +422,7 @@ pub(super) fn to_json<'a>(name: &'a ElectionName, store: &StoreUrl, reading: &Re
             refusing: group.refusing.iter().map(|(name, _)| name.to_string()).collect(),
         }),
         seen_token: None,
-        age_ms: u64::try_from(reading.age().as_millis()).unwrap_or(u64::MAX),
+        age_ms: ms(reading.age()),
     }
 }
 

@@ -9,8 +9,8 @@ use incumbent::{Promises, Settings};
 use incumbent_core::stretch;
 use serde::Serialize;
 
-use super::{Bounds, Explanation, ms, notes, rows, tokens};
-use crate::duration::show;
+use super::{Bounds, Explanation, notes, rows, tokens};
+use crate::duration::{ms, show};
 use crate::output::{Paint, printable};
 use crate::store_url::StoreUrl;
 
