@@ -156,6 +156,9 @@ policy! {
         /// The first in line takes office while its place may still go to another: what hands it on
         /// has no answer yet.
         OfficeWhileCeding breaks settles_ceding,
+        /// The first in line takes office after its place may have gone to another, since a later
+        /// answer says that it has not.
+        OfficeAfterCeding breaks cedes_for_good,
         /// What an earlier entry said of fitness counts for the next one, which says nothing.
         StaleFitness breaks forgets_fitness,
         /// An office changes hands for health as often as it comes.

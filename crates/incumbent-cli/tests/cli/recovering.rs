@@ -222,7 +222,8 @@ async fn an_etcd_put_back_from_an_old_copy_is_healed_by_following_the_screen() {
     };
     let said = go_on(json!({"recovery": id, "stop": "stop", "survivor": "db1"}));
     assert!(said.code == Some(2) && said.err.contains("has none for \"counter\""), "{said:?}");
-    assert!(said.err.contains(&format!("Token {last} was seen")) && said.err.contains("--bump-revision"), "{said:?}");
+    assert!(said.err.contains(&format!("Token {last} was seen")), "{last}: {said:?}");
+    assert!(said.err.contains("--bump-revision"), "{said:?}");
     // What is written there lets its revision pass.
     for _ in 0..last {
         cluster.ctl(&["put", "other", "value"]);

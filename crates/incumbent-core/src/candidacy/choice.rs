@@ -6,7 +6,7 @@
 //! heir's entry is there. Whatever comes between, it takes office itself: it never just goes away,
 //! so somebody leads, however bad all of them are.
 //!
-//! It asks once, and one that was handed its place asks nobody: with no deaths a vacancy costs one
+//! It asks once, and one that comes after it in the same vacancy asks nobody: a vacancy costs one
 //! handover. Nobody is asked while somebody leads, nor where terms are on record. One that was
 //! asked and could not take office is the worst of all until it has led.
 
@@ -37,6 +37,9 @@ pub(super) enum Choice {
     },
     /// It was ready: our place goes to it.
     Ceding(Nonce),
+    /// Our place may have gone to it, and that may have been forgotten since, by a store that loses
+    /// its last moment: whatever we are told, we have no place any more.
+    Ceded,
     /// We take office ourselves. A notice of ours may still be in the record: in office we refuse
     /// it, for this.
     Made(Option<(Nonce, Refusal)>),
@@ -57,7 +60,7 @@ impl Choice {
             Choice::Asked { nonce, .. } | Choice::Ceding(nonce) | Choice::Made(Some((nonce, _))) => {
                 nonce == handover.nonce
             }
-            Choice::Open | Choice::Made(None) => false,
+            Choice::Open | Choice::Ceded | Choice::Made(None) => false,
         }
     }
 
@@ -90,14 +93,14 @@ impl Candidacy {
     /// office: as of the last update.
     pub(super) fn is_choosing(&self, held: &Held) -> bool {
         let has_reason = self.requested.unwell || self.who.priority.is_some();
-        let is_asked = self.office.handover_from(held.token).is_some() || self.is_heir(held);
+        let is_asked = self.office.handover_from(held.token).is_some() || self.was_handed_on(held);
         let may_ask = !is_asked || !self.settings.policy.hands_on_once();
         // Where terms are on record, the one who saw the last leader go sees to what it left.
         let is_free = !self.is_recorded() && !self.is_kept_in_place();
         match self.choice {
             Choice::Asked { .. } => true,
             Choice::Open => has_reason && may_ask && is_free,
-            Choice::Ceding(_) | Choice::Made(_) => false,
+            Choice::Ceding(_) | Choice::Ceded | Choice::Made(_) => false,
         }
     }
 
@@ -106,10 +109,12 @@ impl Candidacy {
         self.is_frozen() || self.is_held_back()
     }
 
-    /// Whether our place was handed to us.
-    fn is_heir(&self, held: &Held) -> bool {
+    /// Whether one before us has handed its place on, to us or to another, and nobody has led since
+    /// for long enough to take that out of the record. One that was asked in vain may stand again,
+    /// as another candidate that looks just as good.
+    fn was_handed_on(&self, held: &Held) -> bool {
         let handover = self.office.handover.as_ref().filter(|handover| handover.refused.is_none());
-        handover.and_then(|handover| handover.heir.as_ref()).is_some_and(|heir| heir.is(held))
+        handover.is_some_and(|handover| handover.from < held.token)
     }
 
     /// We are on the way into office: nobody else is asked any more.
@@ -162,7 +167,7 @@ impl Candidacy {
                 return;
             }
             (Choice::Open, None) => return self.on_choice_failed(),
-            (Choice::Ceding(_) | Choice::Made(_), _) => return,
+            (Choice::Ceding(_) | Choice::Ceded | Choice::Made(_), _) => return,
         };
         self.choice = Choice::Made(made);
         if is_news {
@@ -232,8 +237,17 @@ impl Candidacy {
         self.look = true;
     }
 
-    /// Our entry has stayed, since the heir's is gone, for good: nothing that we sent removes ours
-    /// any more. Says whether it was our place that we gave up, and not an office.
+    /// What hands our place on has no answer.
+    pub(super) fn on_ceding_unanswered(&mut self) {
+        if let Choice::Ceding(_) = self.choice
+            && self.settings.policy.cedes_for_good()
+        {
+            self.choice = Choice::Ceded;
+        }
+    }
+
+    /// Our entry has stayed, since the heir's is gone, for good, and nothing that we sent is without
+    /// an answer. Says whether it was our place that we gave up, and not an office.
     pub(super) fn keep_place(&mut self) -> bool {
         let (State::Withdrawing(held, Some(_)), Choice::Ceding(nonce)) = (&self.state, self.choice) else {
             return false;

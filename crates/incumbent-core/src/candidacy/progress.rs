@@ -426,6 +426,9 @@ impl Candidacy {
         if !self.settings.policy.settles_ceding() && self.keep_place() {
             return;
         }
+        if let (Op::Withdraw(..), Fault::OutcomeUnknown) = (&op, &fault) {
+            self.on_ceding_unanswered();
+        }
         match (op, fault) {
             // The participant tells everyone that the session is gone.
             (_, Fault::SessionGone) => {}

@@ -162,8 +162,8 @@ fn an_heir_that_is_not_ready_in_time_does_not_get_it_and_nobody_else_is_asked() 
 #[test]
 fn a_guarded_withdrawal_that_is_refused_leaves_it_first_and_it_takes_office() {
     let (mut driven, _) = FirstInLine::ceding();
-    // With no answer it may have got through, or may do so yet: no office before that is known.
-    driven.answer(Err(Fault::OutcomeUnknown));
+    // It was certainly not carried out.
+    driven.answer(Err(Fault::Unavailable));
     while driven.call.is_none() {
         driven.pass(Duration::from_millis(100));
     }
@@ -172,6 +172,22 @@ fn a_guarded_withdrawal_that_is_refused_leaves_it_first_and_it_takes_office() {
     driven.answer(Ok(Answer::Cas(Cas::Refused)));
     driven.stands();
     assert_eq!(driven.refuses(), Refusal::HeirGone);
+}
+
+#[test]
+fn a_place_that_may_have_gone_to_another_is_given_up_whatever_is_said_later() {
+    let (mut driven, _) = FirstInLine::ceding();
+    // The heir may lead by now. A store that loses its last moment would put us back in our place.
+    driven.answer(Err(Fault::OutcomeUnknown));
+    while driven.call.is_none() {
+        driven.pass(Duration::from_millis(100));
+    }
+    assert!(driven.cedes_to("7") && !driven.is_elected(), "{:?}", driven.call);
+    driven.behind.clear();
+    driven.answer(Ok(Answer::Cas(Cas::Refused)));
+    assert!(matches!(driven.call, Some((_, Op::Withdraw(_, None)))), "{:?}", driven.call);
+    driven.answer(Ok(Answer::Cas(Cas::Done)));
+    assert!(!driven.is_elected() && matches!(driven.call, Some((_, Op::Enlist(..)))), "{:?}", driven.call);
 }
 
 #[test]
@@ -193,6 +209,21 @@ fn one_that_was_handed_its_place_asks_nobody() {
         driven.office = Office::default().with_version(Version(3)).with_handover(handover);
         driven.stands();
         assert_eq!(driven.is_elected(), refused.is_none(), "{:?}", driven.call);
+    }
+}
+
+/// It could not take office, and its program has it stand again: asked by each that comes first, it
+/// would keep the office empty for ever.
+#[test]
+fn one_that_comes_after_a_place_was_handed_on_asks_nobody() {
+    for (refused, from) in [(None, 4), (Some(Refusal::TimedOut), 4), (None, 6)] {
+        let mut driven = FirstInLine::enlisting(Some(0), false, vec![other(9, priority(3))]);
+        let heir = Heir::of(&other(3, priority(3))).unwrap();
+        let mut handover = Handover::new(token(from), heir, Nonce(1), TTL);
+        handover.refused = refused;
+        driven.office = Office::default().with_version(Version(3)).with_handover(handover);
+        driven.stands();
+        assert_eq!(driven.is_elected(), refused.is_none() && from == 4, "{:?}", driven.call);
     }
 }
 

@@ -266,6 +266,7 @@ impl World {
             state.told_before = None;
             state.answered_at = None;
             state.raise = matches!(op, Op::RaiseFences(_)).then_some(call);
+            state.ceding = None;
             if let Op::Enlist(_, entry) = &op {
                 state.enlisted = Some(entry.incarnation);
             }
@@ -275,6 +276,7 @@ impl World {
                 }
             }
             if let Op::Withdraw(held, heir) = &op {
+                state.ceding = heir.is_some().then_some(held.token);
                 let is_first_try = state.last_withdrawn.replace(held.clone()).as_ref() != Some(held);
                 let (election, stopped) = (state.election, state.unconfirmed != Some(held.token));
                 let tried = state.closing.get(&held.token).map(|since| self.now - since);
@@ -324,6 +326,14 @@ impl World {
             return;
         }
         let session = epoch.and_then(|epoch| self.processes[process].sessions.get(&epoch.0).copied());
+        if let Op::Withdraw(held, Some(heir)) = &op
+            && self.stormy
+            && self.dice.below(4) == 0
+        {
+            self.heir_leaves(held, heir);
+            let ask = Ask::Call(candidacy, call, session, op);
+            return self.reply(Sender::Process { process, boot }, fault(&ask, Fault::OutcomeUnknown));
+        }
         self.send(Sender::Process { process, boot }, Ask::Call(candidacy, call, session, op));
     }
 
@@ -420,6 +430,7 @@ impl World {
                     let ours = line.entries.iter().take_while(|entry| !entry.is_foreign());
                     state.told.line = ours.cloned().collect();
                 }
+                Err(Fault::OutcomeUnknown) => state.ceded = state.ceding.or(state.ceded),
                 _ => {}
             }
         }

@@ -3,9 +3,21 @@
 
 use incumbent_core::{CandidacyId, EntryId, Held, Merit};
 
-use super::world::World;
+use super::users::Deed;
+use super::world::{Happening, World};
 
 impl World {
+    /// The heir of a place that is on its way to it goes away, just then.
+    pub(crate) fn heir_leaves(&mut self, held: &Held, heir: &EntryId) {
+        let line = self.server.line(self.now, &held.election);
+        let heir = line.iter().find(|entry| entry.id == *heir).map(|entry| entry.token);
+        let election = self.names.iter().position(|name| *name == held.election);
+        let maker = election.zip(heir).and_then(|(election, heir)| self.checker.maker(election, heir));
+        if let Some((process, boot, candidacy, ..)) = maker {
+            self.after(0, Happening::Deed(Deed::Leave { process, boot, candidacy }));
+        }
+    }
+
     /// A candidacy gives up its place, for the first time.
     pub(crate) fn check_place(&mut self, process: usize, candidacy: CandidacyId, held: &Held, heir: Option<&EntryId>) {
         let Some(user) = self.processes[process].users.get(&candidacy) else { return };

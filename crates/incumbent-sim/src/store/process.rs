@@ -52,6 +52,10 @@ pub(crate) struct User {
     /// The raise of fences that is out.
     pub(crate) raise: Option<CallId>,
     pub(crate) last_withdrawn: Option<Held>,
+    /// Which place is on its way to an heir, by the call that is out; and which one may have got
+    /// there, since such a call had no answer.
+    pub(crate) ceding: Option<Token>,
+    pub(crate) ceded: Option<Token>,
     /// The shot at the last leader that is out.
     pub(crate) shot: Option<CallId>,
     /// Since when it says of which terms that they are closed.

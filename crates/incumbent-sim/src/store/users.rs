@@ -171,6 +171,8 @@ impl World {
             last_executed: u64::MAX,
             raise: None,
             last_withdrawn: None,
+            ceding: None,
+            ceded: None,
             shot: None,
             closing: Default::default(),
             first_contact,
@@ -454,7 +456,7 @@ impl World {
         let Some(user) = self.processes[process].users.get_mut(&candidacy) else { return };
         let election = user.election;
         let (twice, unconfirmed, fenced) = (user.term.is_some(), user.unconfirmed, user.fenced);
-        let asked = user.recorded;
+        let (asked, ceded) = (user.recorded, user.ceded == Some(held.token));
         user.term = Some(Term { number, token: held.token, deadline });
         user.unconfirmed = Some(held.token);
         user.stopping = false;
@@ -462,6 +464,9 @@ impl World {
         trace!(self, format!("p{process}"), "** leads {} with {:?}", held.election, held.token);
         if twice {
             self.fail("EVENTS", format!("p{process} {candidacy:?} is elected twice in a row"));
+        }
+        if ceded {
+            self.fail("PLACE", format!("{:?} of e{election} leads in a place that may be another's", held.token));
         }
         if let Some(token) = unconfirmed {
             self.fail(

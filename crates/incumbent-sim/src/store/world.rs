@@ -425,7 +425,9 @@ impl World {
             Output::GiveUpAttempt(_) => {}
             Output::GiveUpCall(candidacy) => {
                 if let Some(user) = self.processes[process].users.get_mut(&candidacy) {
-                    user.awaits_answer = false;
+                    if std::mem::take(&mut user.awaits_answer) {
+                        user.ceded = user.ceding.or(user.ceded);
+                    }
                     if let Some(before) = user.told_before.take() {
                         user.told = before;
                     }
