@@ -11,7 +11,10 @@ use crate::literal::Literal;
 
 /// The version that this library makes and speaks. The functions have it in their names, so that
 /// two versions of the library can run side by side during a roll-out.
-const VERSION: i64 = 3;
+const VERSION: i64 = 4;
+/// Of `schema.sql` in that version, so that no change of it goes without another version.
+#[cfg(test)]
+const CHECKSUM: u64 = 0xb370_fabb_f707_19a1;
 
 const DDL: &str = include_str!("schema.sql");
 
@@ -55,7 +58,8 @@ impl Schema {
 
     /// All statements that make it, or bring it up to date.
     pub(crate) fn ddl(&self) -> String {
-        DDL.replace("{schema}", &format!("\"{}\"", self.name)).replace("{name}", &format!("'{}'", self.name))
+        let (quoted, literal) = (format!("\"{}\"", self.name), format!("'{}'", self.name));
+        DDL.replace("{schema}", &quoted).replace("{name}", &literal).replace("{version}", &VERSION.to_string())
     }
 
     /// Looks first: who may only call its functions finds a schema that others have made.
@@ -185,6 +189,22 @@ pub fn schema_ddl(schema: &str) -> Result<String, StoreError> {
 mod tests {
     use super::*;
 
+    /// FNV-1a.
+    fn checksum(text: &str) -> u64 {
+        text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+    }
+
+    /// Where that version is installed already, nothing of the change would ever arrive.
+    #[test]
+    fn what_makes_the_schema_does_not_change_without_a_new_version() {
+        let is = checksum(DDL);
+        assert!(
+            is == CHECKSUM,
+            "schema.sql has changed: add one to VERSION, unless the version {VERSION} has never left your clone, and \
+             then set CHECKSUM to {is:#x}. A database that has version {VERSION} does not get the change otherwise."
+        );
+    }
+
     #[test]
     fn a_schema_is_one_of_its_own_with_a_plain_name() {
         for good in ["incumbent", "team_7", "_x"] {
@@ -194,6 +214,8 @@ mod tests {
         for bad in ["", "public", "pg_temp", "Team", "a b", "a\"b", "7up", long.as_str()] {
             assert!(matches!(schema_ddl(bad), Err(StoreError::Misuse { .. })), "{bad}");
         }
-        assert!(!schema_ddl("x").unwrap().contains("{schema}"));
+        for word in ["{schema}", "{name}", "{version}"] {
+            assert!(DDL.contains(word) && !schema_ddl("x").unwrap().contains(word), "{word}");
+        }
     }
 }

@@ -761,7 +761,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
 $$;
 
 INSERT INTO {schema}.store (id, version, oldest_library, history, leapt_to) VALUES (
-    'postgres-' || replace(gen_random_uuid()::text, '-', ''), 3, 1, {schema}.history_1(),
+    'postgres-' || replace(gen_random_uuid()::text, '-', ''), {version}, 1, {schema}.history_1(),
     (SELECT last_value FROM {schema}.number)
 ) ON CONFLICT (one) DO UPDATE SET version = greatest(store.version, excluded.version);
 
