@@ -191,7 +191,13 @@ BEGIN
         EXIT WHEN FOUND;
         INSERT INTO {schema}.election (name) VALUES (e) ON CONFLICT DO NOTHING;
     END LOOP;
-    UPDATE {schema}.election SET counter = nextval('{schema}.number') WHERE name = e RETURNING counter INTO drawn;
+    -- The record becomes what is seen of it: a tombstone that is over would count again if the clock
+    -- were put back, for those who were elected since.
+    UPDATE {schema}.election x SET
+        counter = nextval('{schema}.number'), office = seen.office, office_version = seen.version,
+        afterwards = CASE WHEN seen.tombstone_until IS NOT NULL THEN x.afterwards END,
+        ended_id = seen.ended_id, tombstone_until = seen.tombstone_until
+        FROM {schema}.office_1 seen WHERE x.name = e AND seen.name = e RETURNING x.counter INTO drawn;
     RETURN drawn;
 END
 $$;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod access;
+mod clock;
 mod failover;
 mod fence;
 mod harness;
