@@ -148,6 +148,12 @@ BEGIN
     IF NOT EXISTS (SELECT FROM {schema}.store WHERE history = here) THEN
         PERFORM {schema}.leap_1(here);
     END IF;
+    -- The clock was put back after a leap: without this, nobody would lead for as long as that. A step
+    -- that is refused because it is too early is rolled back, and this with it; renewals are not.
+    IF (SELECT quiet_until > clock_timestamp() + longest_us * interval '1 microsecond' FROM {schema}.store) THEN
+        UPDATE {schema}.store SET
+            quiet_until = least(quiet_until, clock_timestamp() + longest_us * interval '1 microsecond');
+    END IF;
 END
 $$;
 

@@ -43,3 +43,21 @@ async fn an_election_that_began_after_a_tombstone_was_over_goes_on_though_the_cl
         }
     }
 }
+
+/// The wait after another server has taken over counts from when the clock is right again.
+#[tokio::test]
+async fn a_leap_while_the_clock_was_ahead_keeps_nobody_out_for_longer_than_the_longest_ttl() {
+    let (server, clock) = with_a_clock().await;
+    let store = store(&server.url());
+    store.identity().await.unwrap();
+    clock.set(3_600);
+    server.sql("UPDATE incumbent.store SET history = 'another'");
+    let session = store.open_session(20 * TTL).await.unwrap();
+    session.enlist(&name("leap"), &entry(1)).await.expect_err("another server has taken over");
+    clock.set(0);
+    session.renew(&[]).await.unwrap();
+    let quiet = "SELECT quiet_until > clock_timestamp(), \
+        quiet_until <= clock_timestamp() + longest_us * interval '1 microsecond' FROM incumbent.store";
+    assert_eq!(server.sql(quiet), "t|t", "neither none of it, nor an hour");
+    session.enlist(&name("leap"), &entry(2)).await.expect_err("who led before may believe so");
+}
