@@ -135,8 +135,17 @@ fn office(row: &Row, first: usize) -> Result<Office, StoreError> {
     }
 }
 
-/// The answer of `standing` and `enlist`, and whether the head of the line has changed.
-pub(crate) fn standing(election: &ElectionName, rows: &[Row]) -> Result<(Standing, bool), StoreError> {
+/// The answer of `standing` and `enlist`.
+#[derive(Debug)]
+pub(crate) struct Stands {
+    pub(crate) standing: Standing,
+    /// Whether the head of the line has changed.
+    pub(crate) head_changed: bool,
+    /// Whether the one ahead has expired and could not be removed: its session is locked.
+    pub(crate) ahead_expired: bool,
+}
+
+pub(crate) fn standing(election: &ElectionName, rows: &[Row]) -> Result<Stands, StoreError> {
     let row = one(rows)?;
     let held = || {
         let (token, incarnation) = (token(column(row, 1)?)?, incarnation(column(row, 2)?)?);
@@ -152,7 +161,9 @@ pub(crate) fn standing(election: &ElectionName, rows: &[Row]) -> Result<(Standin
     };
     let mut standing = Standing::new(place, office(row, 11)?, cursor(row, 13)?);
     standing.published = version(column::<Option<i64>>(row, 3)?.unwrap_or(0));
-    Ok((standing, column(row, 14)?))
+    let behind = matches!(standing.place, Place::Behind { .. });
+    let ahead_expired = behind && column::<Option<i64>>(row, 10)?.is_some_and(|left| left <= 0);
+    Ok(Stands { standing, head_changed: column(row, 14)?, ahead_expired })
 }
 
 fn cursor(row: &Row, number: usize) -> Result<Cursor, StoreError> {

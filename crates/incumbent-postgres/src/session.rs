@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_postgres::SimpleQueryRow;
 
-use crate::answer::{self, Ahead, column, number, number_of, one};
+use crate::answer::{self, Ahead, Stands, column, number, number_of, one};
 use crate::store::{Inner, bytes, cas};
 use crate::watcher::{Renewals, Renewed, Wanted, wait};
 
@@ -24,7 +24,14 @@ pub(crate) struct PostgresSession {
     liveness: Liveness,
     renewed: watch::Sender<Renewed>,
     /// What was seen last of those ahead.
-    followed: Mutex<HashMap<ElectionName, StillBehind>>,
+    followed: Mutex<HashMap<ElectionName, Followed>>,
+}
+
+/// One who is ahead.
+struct Followed {
+    seen: StillBehind,
+    /// How often in a row it had expired and was there all the same.
+    expired: u32,
 }
 
 impl PostgresSession {
@@ -50,7 +57,7 @@ impl PostgresSession {
         let mut followed = self.followed();
         followed.retain(|election, _| ahead.contains_key(election));
         let still = |held: &Held| {
-            let (now, seen) = (ahead.get(&held.election)?, followed.get(&held.election)?);
+            let (now, Followed { seen, .. }) = (ahead.get(&held.election)?, followed.get(&held.election)?);
             let same = seen.held == *held
                 && now.token == Some(number(seen.ahead.token))
                 && now.version == Some(seen.ahead.version)
@@ -60,7 +67,7 @@ impl PostgresSession {
         held.iter().filter_map(still).collect()
     }
 
-    fn followed(&self) -> MutexGuard<'_, HashMap<ElectionName, StillBehind>> {
+    fn followed(&self) -> MutexGuard<'_, HashMap<ElectionName, Followed>> {
         self.followed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -88,11 +95,15 @@ impl PostgresSession {
     }
 
     fn stands(&self, election: &ElectionName, rows: &[SimpleQueryRow]) -> Result<Standing, StoreError> {
-        let (standing, head_changed) = answer::standing(election, rows)?;
+        let Stands { standing, head_changed, ahead_expired } = answer::standing(election, rows)?;
         match &standing.place {
             Place::Behind { held: Some(held), ahead, .. } => {
                 let seen = StillBehind::new(held.clone(), ahead.clone(), standing.office.version);
-                self.followed().insert(election.clone(), seen);
+                let mut followed = self.followed();
+                let before = followed.get(election).filter(|before| before.seen.ahead.id == ahead.id);
+                let before = before.map_or(0, |before| before.expired);
+                let expired = if ahead_expired { before.saturating_add(1) } else { 0 };
+                followed.insert(election.clone(), Followed { seen, expired });
             }
             _ => drop(self.followed().remove(election)),
         }
@@ -169,8 +180,9 @@ impl Session for PostgresSession {
     }
 
     fn watch(&self, watched: &Watched, from: Cursor) -> Wake {
-        let renewals = Renewals { ttl: self.liveness.ttl, renewed: self.renewed.subscribe() };
         let election = watched.held.election.clone();
+        let expired = self.followed().get(&election).map_or(0, |followed| followed.expired);
+        let renewals = Renewals { ttl: self.liveness.ttl, renewed: self.renewed.subscribe(), expired };
         Box::pin(wait(self.store.clone(), election, Wanted::by_entry(watched), from, Some(renewals)))
     }
 
@@ -204,7 +216,7 @@ mod tests {
             let id = |token: Token| EntryId::new(token.to_string());
             let held = Held::new(ElectionName::new(name).unwrap(), id(own), own, Incarnation::from_bits(1));
             let seen = StillBehind::new(held.clone(), Entry::new(id(ahead), ahead), Version::NONE);
-            session.followed().insert(held.election.clone(), seen);
+            session.followed().insert(held.election.clone(), Followed { seen, expired: 0 });
             held
         });
         let ahead = Ahead { token: Some(5), left: None, version: Some(Version::NONE), office: Version::NONE };

@@ -206,6 +206,14 @@ pub(crate) async fn wait(
     let (_armed, mut woken) = watcher.arm(election.clone(), wanted.clone());
     watcher.listens().await;
     let mut listening = watcher.listen();
+    // A look would say at once that the one ahead is dead, and the step after it that it cannot be
+    // removed.
+    if let Some(rest) = renewals.as_ref().and_then(Renewals::rest_before) {
+        tokio::select! {
+            _ = &mut woken => return Ok(()),
+            () = sleep(rest) => {}
+        }
+    }
     loop {
         let told = matches!(*listening.borrow_and_update(), Listening::Yes(_));
         let began = Instant::now();
@@ -235,6 +243,17 @@ fn no_answer() -> StoreError {
 pub(crate) struct Renewals {
     pub(crate) ttl: Duration,
     pub(crate) renewed: watch::Receiver<Renewed>,
+    /// How often in a row the one ahead had expired and could not be removed.
+    pub(crate) expired: u32,
+}
+
+impl Renewals {
+    /// The rest before the first look: it grows for as long as somebody keeps a dead one in line.
+    fn rest_before(&self) -> Option<Duration> {
+        let doubled = self.expired.checked_sub(1)?;
+        let longest = LOOK_EVERY.min(self.ttl / 4);
+        Some(SHORTEST_REST.saturating_mul(2_u32.saturating_pow(doubled)).min(longest))
+    }
 }
 
 /// The last renewal: when it was answered, and who was ahead in each election.
@@ -400,6 +419,17 @@ fn election_of(hex: &str) -> Option<ElectionName> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rest_doubles_up_to_a_second_and_a_quarter_of_the_ttl() {
+        let rest = |expired: u32, ttl: u64| {
+            let (ttl, (_, renewed)) = (Duration::from_secs(ttl), watch::channel(Renewed::default()));
+            Renewals { ttl, renewed, expired }.rest_before().map(|rest| rest.as_millis())
+        };
+        let rests = [0, 1, 2, 3, 7, 8, u32::MAX].map(|expired| rest(expired, 15));
+        assert_eq!(rests, [None, Some(10), Some(20), Some(40), Some(640), Some(1_000), Some(1_000)]);
+        assert_eq!(rest(9, 2), Some(500));
+    }
 
     #[test]
     fn a_notification_wakes_those_whom_it_concerns_and_nonsense_nobody() {

@@ -145,6 +145,34 @@ async fn an_idle_follower_costs_its_renewals_and_nothing_else() {
     assert_eq!(after[0] - before[0], after[1] - before[1]);
 }
 
+/// A transaction that was forgotten, or a commit that waits for a standby.
+#[tokio::test]
+async fn a_follower_rests_while_somebody_keeps_a_dead_leader_from_being_removed() {
+    let server = shared().await;
+    let url = format!("{}?schema=kept", server.url());
+    let election = name("kept");
+    let leader = store(&url).open_session(TTL).await.unwrap();
+    leader.enlist(&election, &entry(1)).await.unwrap();
+    let keeps = raw(&server.url()).await;
+    keeps.batch_execute("BEGIN; SELECT FROM kept.session FOR UPDATE").await.unwrap();
+    let logged = format!("{url}&options=-c%20log_statement%3Dall");
+    let client = incumbent::Client::builder().ttl(TTL).with_store(store(&logged)).await.unwrap();
+    let mut follows = client.election(election.as_str()).unwrap().candidate("follower").stand().await.unwrap();
+    let run = || {
+        let logs = server.logs();
+        ["", "renew_1("].map(|function| logs.matches(&format!("FROM \"kept\".{function}")).count())
+    };
+    let expired = "SELECT count(*) FROM kept.session WHERE expires_at <= clock_timestamp()";
+    until("the leader is dead, and there", async || server.sql(expired) == "1").await;
+    let before = run();
+    until("the follower has renewed several times", async || run()[1] >= before[1] + 5).await;
+    let after = run();
+    let (all, renewals) = (after[0] - before[0], after[1] - before[1]);
+    assert!(all <= 40 + 8 * renewals, "{all} calls, and {renewals} of them are renewals");
+    keeps.batch_execute("ROLLBACK").await.unwrap();
+    crate::harness::lead(&mut follows).await;
+}
+
 #[tokio::test]
 async fn a_renewal_sees_whether_what_is_ahead_is_as_it_was() {
     let store = store(&shared().await.url());
