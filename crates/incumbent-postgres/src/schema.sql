@@ -615,6 +615,11 @@ $$;
 CREATE OR REPLACE FUNCTION {schema}.tell_1(e bytea, what text, t bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    -- The step before it was refused: the entry is still in line, or has nothing to say any more.
+    IF what = 'g' AND EXISTS (SELECT FROM {schema}.entry x WHERE x.election = e AND x.token = t)
+        OR what = 'e' AND NOT EXISTS (SELECT FROM {schema}.living_1 x WHERE x.election = e AND x.token = t) THEN
+        RETURN;
+    END IF;
     -- It is a hint: nobody waits for a disk or a standby.
     PERFORM set_config('synchronous_commit', 'off', true);
     PERFORM pg_notify(

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use incumbent_postgres::tokio_postgres::{self, AsyncMessage, Client, NoTls};
 use incumbent_store::{
-    Cas, Deposed, ElectionName, Held, MAX_NAME_BYTES, Place, Publication, Session, Store, Version, Watched,
+    Cas, Deposed, ElectionName, EntryId, Held, MAX_NAME_BYTES, Place, Publication, Session, Store, Version, Watched,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -105,6 +105,32 @@ async fn renewals_and_those_who_join_behind_others_are_told_to_nobody() {
     leader.withdraw(&leads, None).await.unwrap();
     let told = format!("{} g{} h", hex(&election), leads.token);
     assert_eq!(within(heard.recv()).await.unwrap(), told, "nothing was told in between");
+}
+
+#[tokio::test]
+async fn what_was_refused_is_told_to_nobody() {
+    let server = shared().await;
+    let store = store(&format!("{}?schema=refused", server.url()));
+    let channel = store.identity().await.unwrap();
+    let election = name("refused");
+    let leader = store.open_session(20 * TTL).await.unwrap();
+    let leads = held(&leader.enlist(&election, &entry(1)).await.unwrap());
+    let mut seen = store.line(&election, 1).await.unwrap().entries.remove(0);
+    seen.version = Version(seen.version.0 - 1);
+    let (_listening, mut heard) = listen(&server.url(), channel.as_str()).await;
+    let nobody = EntryId::new("7");
+    assert_eq!(leader.withdraw(&leads, Some(&nobody)).await.unwrap(), Cas::Refused);
+    assert_eq!(store.evict(&election, &seen).await.unwrap(), Cas::Refused);
+    leader.withdraw(&leads, None).await.unwrap();
+    assert_eq!(leader.publish(&leads, seen.version, &Publication::new("late")).await.unwrap(), None);
+    server.sql(&format!("NOTIFY \"{channel}\", 'later'"));
+    let mut told = Vec::new();
+    while told.last().is_none_or(|last| last != "later") {
+        told.push(within(heard.recv()).await.unwrap());
+    }
+    // That it is elected may be told late, and by itself.
+    told.retain(|said| *said != format!("{} h", hex(&election)));
+    assert_eq!(told, [format!("{} g{} h", hex(&election), leads.token), "later".to_owned()]);
 }
 
 fn hex(election: &ElectionName) -> String {
