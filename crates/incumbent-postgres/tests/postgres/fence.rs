@@ -124,6 +124,21 @@ async fn a_token_that_was_never_given_locks_nobody_out() {
     fixture.sql(&client, &fixture.new).await.unwrap();
 }
 
+/// It is active for the server, which waits for what it has to say, and not idle.
+#[tokio::test]
+async fn a_leader_that_is_paused_in_a_copy_is_named_to_its_successor_and_can_be_ended() {
+    let fixture = Fixture::new("copy").await;
+    let (client, operator) = (client().await, client().await);
+    let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+    client.batch_execute("CREATE TEMP TABLE copied (line text); BEGIN").await.unwrap();
+    fixture.sql(&client, &fixture.old).await.unwrap();
+    let _copies = client.copy_in::<_, bytes::Bytes>("COPY copied FROM STDIN").await.unwrap();
+    let held_up = fixture.raise(&fixture.new).await.unwrap_err().to_string();
+    assert!(held_up.contains(&format!("has not ended: the backend {pid}")), "{held_up}");
+    operator.query("SELECT pg_terminate_backend($1)", &[&pid]).await.unwrap();
+    within(raise_until_done(fixture.fence.clone(), fixture.election.clone(), fixture.new.clone())).await;
+}
+
 /// Writers show the old token without a pause, at every level, while the mark rises.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_write_of_a_lower_token_is_accepted_once_the_mark_has_risen() {
