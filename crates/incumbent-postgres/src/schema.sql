@@ -669,7 +669,7 @@ DECLARE
     of text := coalesce(store, own);
     stands record;
 BEGIN
-    IF token IS NULL OR token <= 0 OR election IS NULL THEN
+    IF token IS NULL OR token <= 0 OR election IS NULL OR election = '' THEN
         RAISE EXCEPTION 'a fence needs an election and its token' USING ERRCODE = '22023';
     END IF;
     SELECT m.token, m.store INTO stands FROM {schema}.mark m WHERE m.election = e;

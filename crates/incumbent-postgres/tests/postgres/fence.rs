@@ -124,6 +124,20 @@ async fn a_token_that_was_never_given_locks_nobody_out() {
     fixture.sql(&client, &fixture.new).await.unwrap();
 }
 
+/// Such as a variable of a shell's that is not set.
+#[tokio::test]
+async fn a_fence_without_an_election_or_a_token_is_refused() {
+    let fixture = Fixture::new("without").await;
+    let client = client().await;
+    let (election, token) = (format!("'{}'", fixture.election), fixture.new.get().to_string());
+    let wrong = [("''", &*token), ("NULL", &token), (&election, "NULL"), (&election, "0"), (&election, "-1")];
+    for (election, token) in wrong {
+        let refused = client.batch_execute(&format!("SELECT incumbent.fence({election}, {token})")).await;
+        assert_eq!(sqlstate(refused).as_deref(), Some("22023"), "{election} {token}");
+    }
+    client.batch_execute(&format!("SELECT incumbent.fence({election}, {token})")).await.unwrap();
+}
+
 /// It is active for the server, which waits for what it has to say, and not idle.
 #[tokio::test]
 async fn a_leader_that_is_paused_in_a_copy_is_named_to_its_successor_and_can_be_ended() {
