@@ -71,6 +71,11 @@ struct Files {
 pub(crate) fn parse_url(url: &str) -> Result<Parsed, StoreError> {
     let parts = Parts::split(url).filter(|parts| matches!(parts.scheme, "postgres" | "postgresql"));
     let parts = parts.ok_or_else(|| SCHEME.wrong("it begins with postgres://"))?;
+    // Either part of a password, which would then be taken for a port and a database, or of a name
+    // that looks like one.
+    if parts.path.contains('@') {
+        return Err(SCHEME.wrong("before an @ a / is written as %2F, and in the name of a database an @ as %40"));
+    }
     let (mut options, mut files) = (PostgresOptions::new(), Files::default());
     let (mut ssl_mode, mut listen, mut others) = (None, None, Vec::new());
     for (word, value) in parts.options() {
@@ -88,6 +93,10 @@ pub(crate) fn parse_url(url: &str) -> Result<Parsed, StoreError> {
     let tls = tls(ssl_mode, &files)?;
     let ssl_mode = if tls.is_some() { SslMode::Require } else { SslMode::Disable };
     let configured = |authority: &str, others: &[(&str, &str)]| {
+        // What follows the first would be taken for a host, and hosts are named in messages.
+        if authority.matches('@').count() > 1 {
+            return Err(SCHEME.wrong("only the @ before the host stands for itself: others are written as %40"));
+        }
         let others = Vec::from_iter(others.iter().map(|(word, value)| format!("{word}={value}"))).join("&");
         let mut config = configure(&format!("{}://{authority}{}?{others}", parts.scheme, parts.path))?;
         config.ssl_mode(ssl_mode);
@@ -270,6 +279,10 @@ mod tests {
             ("postgres://me:hunter2@h/app?sslmode", "option=value"),
             ("postgres://", "it names no host"),
             ("postgres://me:hunter2@/app", "it names no host"),
+            ("postgres://me:1@hunter2@h/app", "are written as %40"),
+            ("postgres://me:1@hunter2@h/app?listen=h", "written as %40"),
+            ("postgres://me@h/app?listen=me:hunter2@h", "written as %40"),
+            ("postgres://me:1/hunter2@h/app", "a / is written as %2F"),
         ] {
             let said = refusal(url);
             assert!(said.contains("the URL of a PostgreSQL store: ") && said.contains(why), "{url}: {said}");
