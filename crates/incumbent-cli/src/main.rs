@@ -73,7 +73,7 @@ fn act(verb: Verb, store: &StoreArgs, verbose: bool, console: &mut Console) -> R
         |console: &mut Console| StoreUrl::choose(store, changes, console).inspect(|_| logging::begin(verbose, console));
     match verb {
         Verb::Run(args) => verbs::run::run(args, at(console)?, console),
-        Verb::Campaign(args) => block_on(verbs::campaign::campaign(args, at(console)?, console)),
+        Verb::Campaign(args) => verbs::campaign::campaign(args, at(console)?, console),
         Verb::Leader(args) => block_on(verbs::read::leader(args, at(console)?, console)),
         Verb::Candidates(args) => block_on(verbs::read::candidates(args, at(console)?, console)),
         Verb::Observe(args) => block_on(verbs::observe::observe(args, at(console)?, console)),

@@ -26,7 +26,7 @@ pub(crate) use order::{
 };
 pub(crate) use other::{CompletionsArgs, DemoArgs, ExplainArgs, ManArgs, PeerAlgorithm, SchemaArgs, SchemaOf};
 pub(crate) use peers::{PeersAct, PeersArgs};
-pub(crate) use stand::{CampaignArgs, CandidateArgs, FenceArgs, HealthArgs, RunArgs};
+pub(crate) use stand::{CampaignArgs, CandidateArgs, FenceArgs, HealthArgs, HookArgs, RunArgs};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())

@@ -236,11 +236,45 @@ pub(crate) struct RunArgs {
     pub(crate) command: Vec<OsString>,
 }
 
+/// Under which its options are listed.
+const HOOKS: &str = "Hooks";
+
+/// What is run when the office comes and goes.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct HookArgs {
+    /// Run this with /bin/sh -c once in office. If it fails, the office is given back, and this
+    /// candidate stays out of line for a while
+    #[arg(help_heading = HOOKS, long, value_name = "LINE", value_hint = ValueHint::CommandString)]
+    pub(crate) on_elected: Option<String>,
+    /// Run this when the work has to stop. The office goes once it has ended, and after the grace
+    /// at the latest
+    #[arg(help_heading = HOOKS, long, value_name = "LINE", value_hint = ValueHint::CommandString)]
+    pub(crate) on_stopping: Option<String>,
+    /// Run this when a term is over, once for each: by then, somebody else may lead
+    #[arg(help_heading = HOOKS, long, value_name = "LINE", value_hint = ValueHint::CommandString)]
+    pub(crate) on_lost: Option<String>,
+}
+
 /// Hold the office without a command: prints events, and resigns at the end of its input
 ///
 /// For programs that are not written in Rust: start this, read its output line by line, and close
 /// its input to resign. After `stopping`, the work has the grace period to stop; after `lost`,
 /// somebody else may lead. Exits with 0 when it has resigned or the election has ended.
+///
+/// For a service that runs all the time and only changes its role, hooks do what has to be done:
+/// --on-elected, --on-stopping, --on-lost. They run one at a time, each to its end or until it is
+/// stopped, and never hold up what keeps the office. They find INCUMBENT_ELECTION, INCUMBENT_NAME
+/// and INCUMBENT_TOKEN in their environment, and from `stopping` on INCUMBENT_REASON, the reason of
+/// the event. Their input is empty, and what they write goes to standard error. What a hook leaves
+/// running when it exits is stopped: leave it to a service manager.
+///
+/// `elected` may take as long as the term lasts; the line can set a limit with timeout(1). If it
+/// still runs when the work has to stop, it is stopped first: SIGTERM, then SIGKILL after half of
+/// the grace, or all of it without --on-stopping. `stopping` has what is left of the grace, and
+/// `lost` the grace; what takes longer is killed. Where an office is lost at once (deposed, or the
+/// session has expired) there is no `stopping`. Every term in which --on-elected was begun has one
+/// `lost`, also when `elected` failed, the input ends or a signal comes, but not when this process
+/// is killed: no safety may hang on it. What the next leader must not meet belongs into `stopping`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Events with --json, one object a line, each with \"v\":1 and the election:
@@ -254,13 +288,17 @@ Events with --json, one object a line, each with \"v\":1 and the election:
 Among peers \"ahead\" is the leader, and null while there is none. With bully and
 ring \"token\" is null, and so is \"remaining_ms\" where nothing bounds the term.
 
-Example:
-    mkfifo hold && incumbent campaign jobs/nightly --json < hold")]
+Examples:
+    mkfifo hold && incumbent campaign jobs/nightly --json < hold
+    incumbent campaign db/main --on-elected './address add' \\
+        --on-stopping './address remove' --on-lost './address remove' < hold")]
 pub(crate) struct CampaignArgs {
     #[command(flatten)]
     pub(crate) target: ElectionArg,
     #[command(flatten)]
     pub(crate) candidate: CandidateArgs,
+    #[command(flatten)]
+    pub(crate) hooks: HookArgs,
     #[command(flatten)]
     pub(crate) format: Format,
 }

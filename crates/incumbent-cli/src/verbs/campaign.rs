@@ -1,18 +1,24 @@
 //! `campaign`: the office for programs in any language. Events go out, and the end of input gives
-//! the office back.
+//! the office back. Hooks are run when it comes and goes.
 
+mod hooks;
+
+use std::future::{pending, ready};
 use std::io;
 use std::time::Duration;
 
 use incumbent::{Candidacy, Election, ElectionName, Leadership, LossReason, Role, Timestamp, Unfenced};
+use incumbent_guardian::Guardian;
 use serde::Serialize;
 use tokio::signal::unix::SignalKind;
 use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until};
 
 use super::{
     candidate_name, close, equipped, last_error, say_what_is_waited_for, standing_client, value_bytes, witness_term,
 };
 use crate::args::CampaignArgs;
+use crate::block_on;
 use crate::claims::{Claim, ClaimKeeper};
 use crate::failure::{Code, Failure};
 use crate::health;
@@ -21,6 +27,7 @@ use crate::output::{Console, out, out_json, printable};
 use crate::reader_gone::reader_gone;
 use crate::signal_listener::SignalListener;
 use crate::store_url::StoreUrl;
+use hooks::Hooks;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -104,7 +111,17 @@ impl EventWriter {
     }
 }
 
-pub(crate) async fn campaign(args: CampaignArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
+pub(crate) fn campaign(args: CampaignArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
+    let guardian = hooks::guardian_for(&args.hooks)?;
+    block_on(take_part(args, store, guardian, console))
+}
+
+async fn take_part(
+    args: CampaignArgs,
+    store: StoreUrl,
+    guardian: Option<Guardian>,
+    console: &Console,
+) -> Result<u8, Failure> {
     let client = standing_client(&args.candidate, &store).await?;
     let name = candidate_name(&args.candidate);
     let election = client.election(args.target.election.as_str()).map_err(|error| Failure::usage(error.to_string()))?;
@@ -113,6 +130,8 @@ pub(crate) async fn campaign(args: CampaignArgs, store: StoreUrl, console: &Cons
     // Its work is done by whoever reads what we say.
     let candidate = equipped(candidate.work_outlives_process(), &args.candidate);
     let mut quit = Quit::new()?;
+    let grace = client.settings().grace;
+    let mut hooks = Hooks::new(args.hooks, guardian, args.target.election.clone(), grace, console.clone());
     let mut writer = EventWriter { election: args.target.election, json: args.format.json, last: None };
     let outcome = async {
         let candidacy = tokio::select! {
@@ -120,12 +139,14 @@ pub(crate) async fn campaign(args: CampaignArgs, store: StoreUrl, console: &Cons
             () = quit.asked() => return left_before_it_was_in_line(),
             never = say_what_is_waited_for(console) => match never {},
         };
-        hold(&election, candidacy, &store, console, &mut writer, &mut quit).await
+        let mut campaign = Campaign { candidacy, hooks: &mut hooks, writer: &mut writer, quit: &mut quit };
+        campaign.hold(&election, &store, console).await
     };
     let outcome = outcome.await;
     // Also when the reader has gone, or something broke: the office is not left to expire.
     drop(election);
     close(client, console).await;
+    hooks.close().await;
     writer.write(outcome?)?;
     Ok(0)
 }
@@ -138,78 +159,133 @@ fn left_before_it_was_in_line() -> Result<Event, Failure> {
     }
 }
 
-/// Stands, leads, loses and stands again, until there is a reason to leave for good.
-async fn hold(
-    election: &Election<Unfenced>,
-    mut candidacy: Candidacy<Unfenced>,
-    store: &StoreUrl,
-    console: &Console,
-    writer: &mut EventWriter,
-    quit: &mut Quit,
-) -> Result<Event, Failure> {
-    let mut roles = candidacy.roles();
-    let mut claims = ClaimKeeper::new(store, console);
-    loop {
-        tokio::select! {
-            biased;
-            () = quit.asked() => return Ok(Event::Resigned),
-            elected = candidacy.elected() => match elected? {
-                Some(leadership) => {
-                    witness_term(election, &leadership, store, console);
-                    let claim = claims.claim(&leadership.term(), candidacy.name(), None);
-                    if !lead(leadership, claim, writer, quit).await? {
-                        return Ok(Event::Resigned);
+/// One who is in line.
+struct Campaign<'a> {
+    candidacy: Candidacy<Unfenced>,
+    hooks: &'a mut Hooks,
+    writer: &'a mut EventWriter,
+    quit: &'a mut Quit,
+}
+
+/// How a term ended for this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// Back in line.
+    Lost,
+    /// Its hook failed: out of line for now.
+    Failed,
+    /// Given back because we were asked to.
+    Left,
+}
+
+impl Campaign<'_> {
+    /// Stands, leads, loses and stands again, until there is a reason to leave for good.
+    async fn hold(
+        &mut self,
+        election: &Election<Unfenced>,
+        store: &StoreUrl,
+        console: &Console,
+    ) -> Result<Event, Failure> {
+        let mut roles = self.candidacy.roles();
+        let mut claims = ClaimKeeper::new(store, console);
+        let mut rests_until = None;
+        // In a group of peers the list of members says how others call it.
+        self.hooks.set_name(self.candidacy.name());
+        loop {
+            tokio::select! {
+                biased;
+                () = self.quit.asked() => return Ok(Event::Resigned),
+                elected = self.candidacy.elected() => match elected? {
+                    Some(leadership) => {
+                        witness_term(election, &leadership, store, console);
+                        let claim = claims.claim(&leadership.term(), self.candidacy.name(), None);
+                        match self.lead(leadership, claim).await? {
+                            Ended::Lost => {}
+                            Ended::Failed => rests_until = Some(Instant::now() + self.hooks.rest()),
+                            Ended::Left => return Ok(Event::Resigned),
+                        }
                     }
+                    None => return Ok(Event::Ended),
+                },
+                role = roles.next() => self.writer.write_role(&role)?,
+                () = until(rests_until) => {
+                    rests_until = None;
+                    self.candidacy.set_healthy(true);
                 }
-                None => return Ok(Event::Ended),
-            },
-            role = roles.next() => writer.write_role(&role)?,
+            }
         }
+    }
+
+    /// One term, and its hooks: whatever becomes of it, `lost` comes last.
+    async fn lead(&mut self, leadership: Leadership<Unfenced>, claim: Option<Claim>) -> Result<Ended, Failure> {
+        let bounded = leadership.term().deadline() != Timestamp::MAX;
+        let remaining_ms = bounded.then(|| u64::try_from(leadership.remaining().as_millis()).unwrap_or(u64::MAX));
+        let token = leadership.token_if_any().map(|token| token.get());
+        self.writer.write(Event::Elected { token, remaining_ms })?;
+        let term = leadership.term();
+        let (ended, why) = tokio::select! {
+            biased;
+            () = self.quit.asked() => (Ended::Left, LossReason::Resigned),
+            lost = term.stopping() => (Ended::Lost, lost.reason()),
+            () = self.hooks.elected_has_failed(&term) => (Ended::Failed, LossReason::Unhealthy),
+        };
+        if ended == Ended::Failed {
+            // Out of line from now on: it would be elected again at once.
+            self.candidacy.set_healthy(false);
+        }
+        let mut told = Ok(());
+        if ended != Ended::Left && term.check().is_ok() {
+            told = self.writer.write(Event::Stopping { reason: reason(why) });
+        }
+        self.hooks.stop(&term, why).await;
+        let asked = if told.is_err() {
+            // Nobody reads any more.
+            true
+        } else if ended == Ended::Lost && !self.hooks.say_when_stopped() {
+            // The work is the reader's, and has the whole grace.
+            tokio::select! {
+                biased;
+                _ = term.lost() => false,
+                () = self.quit.asked() => true,
+            }
+        } else {
+            self.quit.was_asked().await
+        };
+        let released = give_back(leadership, claim, asked);
+        let (hooks, writer) = (&mut *self.hooks, &mut *self.writer);
+        let ending = async {
+            let lost = term.lost().await;
+            if asked {
+                hooks.lost(&term, why).await;
+                return told;
+            }
+            let told = told.and_then(|()| writer.write(Event::Lost { reason: reason(lost.reason()) }));
+            hooks.lost(&term, lost.reason()).await;
+            told
+        };
+        // What the store says of it holds up no hook.
+        let ((), told) = tokio::join!(released, ending);
+        told?;
+        Ok(if asked { Ended::Left } else { ended })
     }
 }
 
-/// One term. `false`: the office was given back because we were asked to.
-async fn lead(
-    leadership: Leadership<Unfenced>,
-    claim: Option<Claim>,
-    writer: &mut EventWriter,
-    quit: &mut Quit,
-) -> Result<bool, Failure> {
-    let bounded = leadership.term().deadline() != Timestamp::MAX;
-    let remaining_ms = bounded.then(|| u64::try_from(leadership.remaining().as_millis()).unwrap_or(u64::MAX));
-    let token = leadership.token_if_any().map(|token| token.get());
-    writer.write(Event::Elected { token, remaining_ms })?;
-    let term = leadership.term();
-    let lost = tokio::select! {
-        biased;
-        () = quit.asked() => {
-            leave(leadership, claim).await;
-            return Ok(false);
-        }
-        lost = term.stopping() => lost,
-    };
-    if term.check().is_ok() {
-        writer.write(Event::Stopping { reason: reason(lost.reason()) })?;
-    }
-    let lost = tokio::select! {
-        biased;
-        lost = term.lost() => lost,
-        () = quit.asked() => {
-            leave(leadership, claim).await;
-            return Ok(false);
-        }
-    };
-    writer.write(Event::Lost { reason: reason(lost.reason()) })?;
-    Ok(true)
-}
-
-/// Nothing is claimed any more when the office goes.
-async fn leave(leadership: Leadership<Unfenced>, claim: Option<Claim>) {
+/// Nothing is claimed any more when the office goes. For good: the line is left, too.
+async fn give_back(leadership: Leadership<Unfenced>, claim: Option<Claim>, for_good: bool) {
     if let Some(claim) = claim {
         claim.end().await;
     }
-    // Whether it is certain is said when the client has closed.
-    let _ = leadership.leave().await;
+    if for_good {
+        // Whether it is certain is said when the client has closed.
+        let _ = leadership.leave().await;
+    }
+}
+
+async fn until(limit: Option<Instant>) {
+    match limit {
+        Some(limit) => sleep_until(limit).await,
+        None => pending().await,
+    }
 }
 
 /// The end of input, the end of the output's reader, SIGTERM or SIGINT.
@@ -250,5 +326,13 @@ impl Quit {
             () = reader_gone() => {}
         }
         self.asked = true;
+    }
+
+    async fn was_asked(&mut self) -> bool {
+        tokio::select! {
+            biased;
+            () = self.asked() => true,
+            () = ready(()) => false,
+        }
     }
 }

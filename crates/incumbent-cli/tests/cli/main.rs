@@ -12,6 +12,7 @@ mod etcd;
 mod health;
 mod healthy;
 mod history;
+mod hooks;
 mod host;
 mod monitoring;
 mod operating;

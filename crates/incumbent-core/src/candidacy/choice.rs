@@ -246,7 +246,7 @@ impl Candidacy {
         }
     }
 
-    /// Our entry has stayed, since the heir's is gone, for good, and nothing that we sent is without
+    /// Our entry has stayed, since the heir's is gone for good, and nothing that we sent is without
     /// an answer. Says whether it was our place that we gave up, and not an office.
     pub(super) fn keep_place(&mut self) -> bool {
         let (State::Withdrawing(held, Some(_)), Choice::Ceding(nonce)) = (&self.state, self.choice) else {
