@@ -101,6 +101,7 @@ mod election;
 mod error;
 pub mod fence;
 mod flaw;
+mod forecast;
 pub mod health;
 mod hooks;
 mod leadership;
@@ -135,6 +136,7 @@ pub use error::{
 pub use fence::{Fence, FenceError, FencingToken};
 #[doc(hidden)]
 pub use flaw::DriverFlaw;
+pub use forecast::{Doubt, Forecast};
 #[doc(hidden)]
 pub use hooks::Spawn;
 pub use incumbent_core::{

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use crate::backend::{Backend, ElectionReader, PATIENCE, end_of};
 use crate::error::{OperatorError, TransferRefused, Unfinished};
+use crate::forecast::Forecast;
 use crate::observer::CandidateInfo;
 use crate::office_record::OfficeRecord;
 
@@ -177,16 +178,13 @@ impl Operator {
         let until = end_of(within);
         let nonce = record.port.nonce();
         let line = record.read_until(MAX_LINE, until).await?;
-        let leader = line.entries.first().ok_or(OperatorError::Vacant)?;
-        let heir = find_heir(&line, &to)?;
+        let (leader, heir) = leader_and_heir(&line, &to)?;
         let is_heir = |entry: &Entry| Heir::of(entry).as_ref() == Some(&heir);
         // Where terms are on record, the first in line may not be in office yet.
         let leads = |line: &Line| line.entries.first().is_some_and(|head| line.office.pending(head).is_none());
         if is_heir(leader) && leads(&line) {
             return Ok(());
         }
-        refuse_foreign(line.entries.iter().take_while(|entry| !is_heir(entry)))
-            .map_err(|_| TransferRefused::Leader(incumbent_core::Refusal::ForeignBetween))?;
         let from = leader.token;
         let handover = Handover::new(from, heir.clone(), nonce, within).ordered(self.order()?);
         if !is_heir(leader) {
@@ -205,6 +203,27 @@ impl Operator {
         let outcome = outcome.await;
         clear_handover(&record, nonce).await;
         outcome
+    }
+
+    /// What [`transfer`](Operator::transfer) would do now, and nothing is done. Refused where that
+    /// would be refused at once.
+    pub async fn foresee_transfer(
+        &self,
+        to: impl Into<CandidateRef>,
+        within: Duration,
+    ) -> Result<Forecast, OperatorError> {
+        let to = to.into();
+        #[cfg(feature = "peers")]
+        if let Backend::Peers(group_client) = &self.reader.backend {
+            return group_client.foresee_transfer(&self.reader, &to, within).await;
+        }
+        let line = self.record("transfer")?.read_until(MAX_LINE, end_of(within)).await?;
+        let (leader, heir) = leader_and_heir(&line, &to)?;
+        if Heir::of(leader).as_ref() != Some(&heir) {
+            self.order()?;
+            refuse_request(&line, leader.token)?;
+        }
+        Ok(Forecast::new(&line, leader, &heir))
     }
 
     /// Makes the leader step down and go to the end of the line. `Ok`: it no longer leads. One that
@@ -511,23 +530,38 @@ impl Operator {
 async fn ask(record: &OfficeRecord, until: Instant, handover: Handover) -> Result<(), OperatorError> {
     record
         .change_office(until, |line| {
-            let head = line.entries.first().map(|head| head.token);
             if line.office.handover.as_ref().is_some_and(|there| there.nonce == handover.nonce) {
                 return Ok(None);
             }
-            if head != Some(handover.from) {
-                return Err(OperatorError::NotLeading { asked: handover.from, leads: head });
-            }
-            if line.office.frozen.is_some() {
-                return Err(TransferRefused::Leader(incumbent_core::Refusal::Frozen).into());
-            }
-            // What the leader does for its health an order replaces.
-            if line.office.handover_from(handover.from).is_some_and(|there| !there.for_health) {
-                return Err(TransferRefused::Leader(incumbent_core::Refusal::Busy).into());
-            }
+            refuse_request(line, handover.from)?;
             Ok(Some(line.office.clone().with_handover(handover.clone())))
         })
         .await
+}
+
+/// Who hands over, and to whom, if the line allows it.
+fn leader_and_heir<'a>(line: &'a Line, to: &CandidateRef) -> Result<(&'a Entry, Heir), OperatorError> {
+    let leader = line.entries.first().ok_or(OperatorError::Vacant)?;
+    let heir = find_heir(line, to)?;
+    let before = line.entries.iter().take_while(|entry| Heir::of(entry).as_ref() != Some(&heir));
+    refuse_foreign(before).map_err(|_| TransferRefused::Leader(incumbent_core::Refusal::ForeignBetween))?;
+    Ok((leader, heir))
+}
+
+/// What keeps a request to the leader with this token from being written down.
+fn refuse_request(line: &Line, from: Token) -> Result<(), OperatorError> {
+    let head = line.entries.first().map(|head| head.token);
+    if head != Some(from) {
+        return Err(OperatorError::NotLeading { asked: from, leads: head });
+    }
+    if line.office.frozen.is_some() {
+        return Err(TransferRefused::Leader(incumbent_core::Refusal::Frozen).into());
+    }
+    // What the leader does for its health an order replaces.
+    if line.office.handover_from(from).is_some_and(|there| !there.for_health) {
+        return Err(TransferRefused::Leader(incumbent_core::Refusal::Busy).into());
+    }
+    Ok(())
 }
 
 /// Withdraws our request. It is void by itself once its leader is gone, so a failure does no harm.

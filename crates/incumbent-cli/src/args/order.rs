@@ -40,11 +40,16 @@ pub(crate) struct OrderArgs {
 #[command(after_long_help = "\
 Example:
     incumbent transfer jobs/nightly --to node-2
+    incumbent transfer jobs/nightly --to node-2 --dry-run
     incumbent transfer jobs/nightly --to 5a9c...    by id")]
 pub(crate) struct TransferArgs {
     /// The name or id of the candidate that should lead
     #[arg(long, value_name = "NAME_OR_ID")]
     pub(crate) to: String,
+    /// Say what would happen, and do nothing. Exits as the transfer would if it were refused at
+    /// once
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) order: OrderArgs,
     #[command(flatten)]

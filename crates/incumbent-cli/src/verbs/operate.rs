@@ -6,7 +6,7 @@ use std::env;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use incumbent::{Election, ElectionName, Operator, OperatorError, Unfenced};
+use incumbent::{Election, ElectionName, Forecast, Operator, OperatorError, Unfenced};
 use serde::Serialize;
 
 use super::read::{described, quoted};
@@ -35,6 +35,35 @@ struct Done<'a> {
     leader: Option<CandidateJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<u64>,
+}
+
+/// What a transfer would do.
+#[derive(Serialize)]
+struct WouldJson<'a> {
+    v: u32,
+    election: &'a str,
+    would: &'static str,
+    leader: CandidateJson,
+    heir: CandidateJson,
+    step_aside: Vec<CandidateJson>,
+    leads_already: bool,
+    /// What may keep it from coming about.
+    doubts: Vec<&'static str>,
+}
+
+impl WouldJson<'_> {
+    fn new<'a>(name: &'a ElectionName, forecast: &Forecast) -> WouldJson<'a> {
+        WouldJson {
+            v: VERSION,
+            election: name.as_str(),
+            would: "transfer",
+            leader: CandidateJson::new(&forecast.leader),
+            heir: CandidateJson::new(&forecast.heir),
+            step_aside: forecast.step_aside.iter().map(CandidateJson::new).collect(),
+            leads_already: forecast.leads_already,
+            doubts: forecast.doubts.iter().map(|doubt| doubt.word()).collect(),
+        }
+    }
 }
 
 /// One act on one election.
@@ -97,6 +126,26 @@ impl<'a> Act<'a> {
         }
     }
 
+    /// Says what would be done.
+    fn foretell(&self, forecast: &Forecast) -> Result<u8, Failure> {
+        if self.args.format.json {
+            out_json(&WouldJson::new(self.name, forecast))?;
+            return Ok(0);
+        }
+        let Forecast { leader, heir, step_aside, leads_already, doubts, .. } = forecast;
+        out(&match leads_already {
+            true => format!("nothing would be done: {} leads already", described(heir)),
+            false => format!("would transfer: {} hands over to {}", described(leader), described(heir)),
+        })?;
+        for between in step_aside {
+            out(&format!("{} would step aside", described(between)))?;
+        }
+        for doubt in doubts {
+            out(&format!("but {doubt}"))?;
+        }
+        Ok(0)
+    }
+
     /// Says that it is done, and who leads now.
     async fn report(&self, what: &str, token: Option<u64>) -> Result<u8, Failure> {
         let leader = self.election.leader().await?.into_inner();
@@ -129,6 +178,10 @@ pub(super) fn user_at_host() -> String {
 pub(crate) async fn transfer(args: TransferArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
     let act = Act::new("transfer", &args.act, &store, console).await?;
     let operator = act.operator(&args.order);
+    if args.dry_run {
+        let forecast = act.carry_out(operator.foresee_transfer(args.to.as_str(), act.args.timeout), OR_ELSE).await?;
+        return act.foretell(&forecast);
+    }
     let or_else = format!("the request has been withdrawn, and `incumbent status {}` says who leads", quoted(act.name));
     act.carry_out(operator.transfer(args.to.as_str(), act.args.timeout), &or_else).await?;
     act.report("transferred", None).await

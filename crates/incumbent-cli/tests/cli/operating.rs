@@ -262,3 +262,51 @@ fn every_order_says_by_whom_and_why_in_the_record_and_in_the_log_of_the_leader()
     let status = host.run(["status", "jobs/x", "--json"]).json();
     assert!(status["paused"]["by"].as_str().unwrap().starts_with("grace@"), "{status}");
 }
+
+#[test]
+fn a_dry_run_says_what_a_transfer_would_do_and_does_nothing() {
+    let host = Host::new();
+    let said = host.run(["transfer", "jobs/x", "--to", "b", "--dry-run"]);
+    assert_eq!(said.code, Some(3), "{said:?}");
+    let _processes = three(&host);
+    let json = host.ok(["transfer", "jobs/x", "--to", "c", "--dry-run", "--json"]).json();
+    let names = [&json["leader"], &json["heir"], &json["step_aside"][0]].map(|one| one["name"].as_str().unwrap());
+    assert_eq!((&json["would"], names), (&json!("transfer"), ["a", "c", "b"]));
+    assert_eq!((&json["leads_already"], &json["doubts"]), (&json!(false), &json!([])));
+    let text = host.ok(["transfer", "jobs/x", "--to", "c", "--dry-run"]).out;
+    let lines: Vec<_> = text.lines().collect();
+    let expected = ["would transfer: a (token 1) hands over to c (token 3)", "b (token 2) would step aside"];
+    assert_eq!(lines, expected);
+    let text = host.ok(["transfer", "jobs/x", "--to", "a", "--dry-run"]).out;
+    assert!(text.contains("nothing would be done: a (token 1) leads already"), "{text}");
+    assert_eq!(host.run(["transfer", "jobs/x", "--to", "nobody", "--dry-run"]).code, Some(3));
+
+    host.ok(["freeze", "jobs/x"]);
+    let said = host.run(["transfer", "jobs/x", "--to", "c", "--dry-run"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.err.contains("`incumbent unfreeze jobs/x` ends it"), "{said:?}");
+    assert_eq!(host.line("jobs/x"), ["a", "b", "c"]);
+    let status = host.ok(["status", "jobs/x", "--json"]).json();
+    assert_eq!((&status["handover"], &status["leader"]["token"]), (&json!(null), &json!(1)));
+}
+
+#[test]
+fn a_dry_run_doubts_an_heir_that_is_unwell_or_has_fallen_silent() {
+    let host = Host::new();
+    let _a = host.start(["run", "--name", "a", "jobs/x", "--", "sleep", "1000"]);
+    host.until_in_line("jobs/x", &["a"]);
+    let heir = ["run", "--name", "b", "--ttl", "20s", "--health-cmd", "exit 1", "--health-interval", "500ms"];
+    let limits = ["--health-timeout", "400ms", "jobs/x", "--", "sleep", "1000"];
+    let b = host.start(heir.into_iter().chain(limits));
+    let doubts = |said: &str| {
+        let json = host.run(["transfer", "jobs/x", "--to", "b", "--dry-run", "--json"]).json();
+        json["doubts"].as_array().unwrap().contains(&json!(said)).then_some(())
+    };
+    host.until_in_line("jobs/x", &["a", "b"]);
+    eventually("it is unwell", || doubts("heir_unwell"));
+    let text = host.ok(["transfer", "jobs/x", "--to", "b", "--dry-run"]).out;
+    assert!(text.contains("but the heir is unwell"), "{text}");
+    stop(b.pid());
+    // For half of its TTL; then it is removed.
+    eventually("it is silent", || doubts("heir_silent"));
+}

@@ -111,6 +111,9 @@ fn a_consensus_group_elects_hands_over_and_survives_a_killed_leader() {
     everybody_else_can_ask(&group, &leader);
 
     let heir = NAMES[(first + 1) % 3];
+    let would = group.ask(&["transfer", "jobs/x", "--to", heir, "--dry-run", "--json"]).json();
+    assert_eq!((&would["leader"]["name"], &would["heir"]["name"]), (&json!(leader), &json!(heir)));
+    assert_eq!(would["heir"]["value"], format!("value of {heir}"));
     let done = group.ask(&["transfer", "jobs/x", "--to", heir, "--json"]);
     assert_eq!(done.code, Some(0), "{done:?}");
     assert_eq!(done.json()["leader"]["name"], heir);
@@ -270,6 +273,7 @@ fn a_bully_and_a_ring_have_no_tokens_and_no_transfers() {
 
         for (args, act) in [
             (&["transfer", "jobs/x", "--to", "a"][..], "transfer"),
+            (&["transfer", "jobs/x", "--to", "a", "--dry-run"], "transfer"),
             (&["pause", "jobs/x"], "pause"),
             (&["depose", "jobs/x"], "depose"),
         ] {

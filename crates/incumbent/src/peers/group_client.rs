@@ -22,6 +22,7 @@ use super::group::{Group, GroupElection, misuse};
 use super::promises::promises;
 use crate::backend::{ElectionReader, Snapshot, end_of};
 use crate::error::{OperatorError, ReadError, TransferRefused, Unfinished};
+use crate::forecast::Forecast;
 use crate::observer::{self, CandidateInfo, GroupStatus};
 use crate::office_record::Outcome;
 use crate::operator::CandidateRef;
@@ -195,6 +196,27 @@ impl GroupClient {
                 _ => self.pause(until, within, Unfinished::HeirLeads).await?,
             }
         }
+    }
+
+    /// What a transfer would do. Members between do not step aside: there is no line.
+    pub(crate) async fn foresee_transfer(
+        &self,
+        reader: &ElectionReader,
+        to: &CandidateRef,
+        within: Duration,
+    ) -> Result<Forecast, OperatorError> {
+        if !self.group().algorithm().is_fenced() {
+            return Err(self.cannot("transfer"));
+        }
+        let leader = self.leader_until(reader, end_of(within)).await?.ok_or(OperatorError::Vacant)?;
+        let heir = self.heir(&reader.election, to).await?;
+        let leads_already = self.is(&leader, heir);
+        let name = Some(self.group().members().name(heir).into());
+        let query_client = self.query_client(&reader.election).map_err(ReadError::Store)?;
+        let value = query_client.status(heir).await.map(|status| status.value).unwrap_or_default();
+        let member = CandidateInfo { name, id: None, stays: false, value, token: None, unwell: false, priority: 0 };
+        let heir = if leads_already { leader.clone() } else { member };
+        Ok(Forecast { leader, heir, step_aside: Vec::new(), leads_already, doubts: Vec::new() })
     }
 
     pub(crate) async fn resign(&self, reader: &ElectionReader, within: Duration) -> Result<(), OperatorError> {
