@@ -232,7 +232,11 @@ impl Failure {
             OperatorError::NotAtLarge { .. } => {
                 Failure::new(Code::No, text).next(format!("`incumbent history {election}` shows the terms"))
             }
+            OperatorError::CalledOff => {
+                Failure::error(text).next(format!("`incumbent status {election}` says who leads"))
+            }
             OperatorError::NotPaused
+            | OperatorError::NotHandingOver
             | OperatorError::NotFrozen
             | OperatorError::NotHeldBack
             | OperatorError::AlreadyFounded

@@ -415,6 +415,12 @@ pub enum OperatorError {
         /// Who.
         leader: Option<CandidateInfo>,
     },
+    /// Another operator has called it off.
+    #[error("the request was taken back by another operator")]
+    CalledOff,
+    /// There is nothing to call off.
+    #[error("no transfer is under way")]
+    NotHandingOver,
     /// Candidates of another library are in line: they obey no notices.
     #[error("candidates of another library are in line and will not obey: {}", .entries.join(", "))]
     Foreign {

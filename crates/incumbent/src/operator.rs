@@ -190,6 +190,7 @@ impl Operator {
         if !is_heir(leader) {
             ask(&record, until, handover).await?;
         }
+        let mut request = Request::new(nonce);
         let outcome = record.wait_until(until, Unfinished::HeirLeads, |line| {
             let head = line.entries.first();
             if head.is_some_and(is_heir) {
@@ -198,7 +199,7 @@ impl Operator {
             if head.is_some_and(|head| head.token != from) && !line.entries.iter().any(is_heir) {
                 return Some(Err(OperatorError::Other { leader: head.map(CandidateInfo::from) }));
             }
-            refusal_of(line, nonce).map(|why| Err(TransferRefused::Leader(why).into()))
+            request.look(line, from).err().map(Err)
         });
         let outcome = outcome.await;
         clear_handover(&record, nonce).await;
@@ -226,6 +227,24 @@ impl Operator {
         Ok(Forecast::new(&line, leader, &heir))
     }
 
+    /// Takes back an operator's [`transfer`](Operator::transfer) or [`resign`](Operator::resign)
+    /// that is under way; the operator that waits for it is told. `Ok`: the request is out of the
+    /// record. A leader that has begun to stop its work hands over all the same: there is no way
+    /// back from that.
+    pub async fn call_off(&self, within: Duration) -> Result<(), OperatorError> {
+        let record = self.record("call off a transfer")?;
+        let until = end_of(within);
+        let asked = asked_by_operator(&record.read_until(1, until).await?).map(|asked| asked.nonce);
+        let asked = asked.ok_or(OperatorError::NotHandingOver)?;
+        record
+            .change_office(until, |line| {
+                // Gone by now, or another: what was seen is over.
+                let there = asked_by_operator(line).filter(|there| there.nonce == asked);
+                Ok(there.map(|_| line.office.clone().with_handover(None)))
+            })
+            .await
+    }
+
     /// Makes the leader step down and go to the end of the line. `Ok`: it no longer leads. One that
     /// is not in office, since it stops the last leader from outside first, is not asked.
     pub async fn resign(&self, within: Duration) -> Result<(), OperatorError> {
@@ -242,11 +261,12 @@ impl Operator {
         refuse_fencing(&line)?;
         let from = leader.token;
         ask(&record, until, Handover::new(from, None, nonce, within).ordered(self.order()?)).await?;
+        let mut request = Request::new(nonce);
         let outcome = record.wait_until(until, Unfinished::LeaderLeft, |line| {
             if line.entries.first().is_none_or(|head| head.token != from) {
                 return Some(Ok(()));
             }
-            refusal_of(line, nonce).map(|why| Err(TransferRefused::Leader(why).into()))
+            request.look(line, from).err().map(Err)
         });
         let outcome = outcome.await;
         clear_handover(&record, nonce).await;
@@ -602,6 +622,36 @@ fn refuse_foreign<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Result<()
     if entries.is_empty() { Ok(()) } else { Err(OperatorError::Foreign { entries }) }
 }
 
-fn refusal_of(line: &Line, nonce: Nonce) -> Option<incumbent_core::Refusal> {
-    line.office.handover.as_ref().filter(|handover| handover.nonce == nonce)?.refused
+/// A request of ours that the leader is to carry out.
+struct Request {
+    nonce: Nonce,
+    /// A store may answer with what was so a moment before it was written.
+    seen: bool,
+}
+
+impl Request {
+    fn new(nonce: Nonce) -> Request {
+        Request { nonce, seen: false }
+    }
+
+    /// Whether it may still be carried out by the leader that was asked, and leads on.
+    fn look(&mut self, line: &Line, from: Token) -> Result<(), OperatorError> {
+        match line.office.handover.as_ref().filter(|handover| handover.nonce == self.nonce) {
+            Some(handover) => {
+                self.seen = true;
+                handover.refused.map_or(Ok(()), |why| Err(TransferRefused::Leader(why).into()))
+            }
+            None if self.seen && line.entries.first().is_some_and(|head| head.token == from) => {
+                Err(OperatorError::CalledOff)
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// What an operator has asked the leader for, and the leader may still carry out. Not what it does
+/// for its health, or what its own program has asked for: it would ask again.
+fn asked_by_operator(line: &Line) -> Option<&Handover> {
+    let handover = line.office.handover_from(line.entries.first()?.token)?;
+    (!handover.for_health && handover.order != Order::default()).then_some(handover)
 }

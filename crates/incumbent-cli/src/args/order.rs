@@ -41,11 +41,16 @@ pub(crate) struct OrderArgs {
 Example:
     incumbent transfer jobs/nightly --to node-2
     incumbent transfer jobs/nightly --to node-2 --dry-run
+    incumbent transfer jobs/nightly --cancel
     incumbent transfer jobs/nightly --to 5a9c...    by id")]
 pub(crate) struct TransferArgs {
     /// The name or id of the candidate that should lead
-    #[arg(long, value_name = "NAME_OR_ID")]
-    pub(crate) to: String,
+    #[arg(long, value_name = "NAME_OR_ID", required_unless_present = "cancel")]
+    pub(crate) to: Option<String>,
+    /// Take back a transfer or a resignation that was ordered and is under way. A leader that has
+    /// begun to stop its work hands over all the same
+    #[arg(long, conflicts_with_all = ["to", "dry_run", "reason", "by"])]
+    pub(crate) cancel: bool,
     /// Say what would happen, and do nothing. Exits as the transfer would if it were refused at
     /// once
     #[arg(long)]

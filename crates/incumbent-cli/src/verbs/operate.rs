@@ -111,7 +111,8 @@ impl<'a> Act<'a> {
             Err(_) => Err(Failure::new(Code::Timeout, format!("not done within {}", show(limit)))),
         };
         done.map_err(|failure| {
-            let failure = failure.doing(format!("cannot {} {}", self.verb, self.name));
+            let act = if self.verb == "cancel" { "cancel a transfer of" } else { self.verb };
+            let failure = failure.doing(format!("cannot {act} {}", self.name));
             if failure.code == Code::Timeout { failure.next(or_else) } else { failure }
         })
     }
@@ -176,14 +177,19 @@ pub(super) fn user_at_host() -> String {
 }
 
 pub(crate) async fn transfer(args: TransferArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
+    let Some(to) = args.to.as_deref() else {
+        let act = Act::new("cancel", &args.act, &store, console).await?;
+        act.carry_out(act.election.operator().call_off(act.args.timeout), OR_ELSE).await?;
+        return act.report("the transfer was called off", None).await;
+    };
     let act = Act::new("transfer", &args.act, &store, console).await?;
     let operator = act.operator(&args.order);
     if args.dry_run {
-        let forecast = act.carry_out(operator.foresee_transfer(args.to.as_str(), act.args.timeout), OR_ELSE).await?;
+        let forecast = act.carry_out(operator.foresee_transfer(to, act.args.timeout), OR_ELSE).await?;
         return act.foretell(&forecast);
     }
     let or_else = format!("the request has been withdrawn, and `incumbent status {}` says who leads", quoted(act.name));
-    act.carry_out(operator.transfer(args.to.as_str(), act.args.timeout), &or_else).await?;
+    act.carry_out(operator.transfer(to, act.args.timeout), &or_else).await?;
     act.report("transferred", None).await
 }
 

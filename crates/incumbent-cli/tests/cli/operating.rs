@@ -1,5 +1,6 @@
 //! The acts of an operator, and how they are refused.
 
+use rustix::process::{Signal, kill_process};
 use serde_json::json;
 
 use crate::host::{Host, Process, eventually, finish, stop};
@@ -309,4 +310,33 @@ fn a_dry_run_doubts_an_heir_that_is_unwell_or_has_fallen_silent() {
     stop(b.pid());
     // For half of its TTL; then it is removed.
     eventually("it is silent", || doubts("heir_silent"));
+}
+
+#[test]
+fn a_transfer_that_is_called_off_is_told_to_the_one_who_waits_for_it() {
+    let host = Host::new();
+    let said = host.run(["transfer", "jobs/x", "--cancel"]);
+    assert_eq!(said.code, Some(3), "{said:?}");
+    assert!(said.err.contains("no transfer is under way, so there is nothing to do"), "{said:?}");
+    let a = host.start(["run", "--ttl", "10m", "--name", "a", "jobs/x", "--", "sleep", "1000"]);
+    host.until_in_line("jobs/x", &["a"]);
+    let _b = host.start(["run", "--ttl", "10m", "--name", "b", "jobs/x", "--", "sleep", "1000"]);
+    host.until_in_line("jobs/x", &["a", "b"]);
+    // One that does not look cannot begin to hand over.
+    stop(a.pid());
+    for order in [&["transfer", "jobs/x", "--to", "b"][..], &["resign", "jobs/x"]] {
+        let mut waiting = host.start(order.iter().copied().chain(["--timeout", "10m", "--by", "ada"]));
+        let handover = || host.ok(["status", "jobs/x", "--json"]).json()["handover"].clone();
+        eventually("the request", || (!handover().is_null()).then_some(()));
+        let json = host.ok(["transfer", "jobs/x", "--cancel", "--json"]).json();
+        assert_eq!((&json["done"], &json["leader"]["name"]), (&json!("cancel"), &json!("a")));
+        assert!(handover().is_null());
+        waiting.until_said("the request was taken back by another operator; `incumbent status jobs/x` says who leads");
+        assert_eq!(waiting.wait(), Some(1));
+    }
+    kill_process(a.pid(), Signal::CONT).unwrap();
+    assert_eq!(host.leader("jobs/x"), Some(("a".into(), 1)));
+    for args in [["--to", "b", "--cancel"], ["--cancel", "--dry-run", "--json"]] {
+        assert_eq!(host.run(["transfer", "jobs/x"].into_iter().chain(args)).code, Some(2), "{args:?}");
+    }
 }

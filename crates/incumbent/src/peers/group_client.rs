@@ -137,6 +137,7 @@ impl GroupClient {
         };
         let why = match act {
             "transfer" => "rank decides who leads; `resign` makes the leader step down for a while",
+            "call off a transfer" => "the leader carries it out, or refuses it, as soon as it is asked",
             "depose" => {
                 "members listen to nobody but the leader; `resign` asks it, and one that does not answer is replaced after the timeout"
             }
