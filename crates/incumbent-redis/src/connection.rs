@@ -27,7 +27,7 @@ const WAIT_AT_MOST: Duration = Duration::from_secs(2);
 /// Where the server is, and what we know of the store there.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    primary: PrimaryLookup,
+    pub(crate) primary: PrimaryLookup,
     pub(crate) keys: Keys,
     allow_eviction: bool,
     /// How many replicas have to confirm each step.

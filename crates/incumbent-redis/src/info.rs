@@ -31,6 +31,7 @@ pub(crate) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
 pub(crate) struct Server {
     /// `None`: it could not be read.
     pub(crate) config: Option<HashMap<String, String>>,
+    /// Those that are connected, and one at least where another server may take over.
     pub(crate) replicas: u64,
     pub(crate) is_cluster: bool,
     pub(crate) appends: bool,

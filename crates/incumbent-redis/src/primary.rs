@@ -31,6 +31,12 @@ pub(crate) enum PrimaryLookup {
 }
 
 impl PrimaryLookup {
+    /// Whether another server may take over: that is what Sentinels are for, whether or not a
+    /// replica is connected just now.
+    pub(crate) fn may_fail_over(&self) -> bool {
+        matches!(self, PrimaryLookup::Sentinels { .. })
+    }
+
     /// A connection to the primary, looked up anew, for steps: the server keeps what it is told,
     /// and nobody else uses our keys.
     pub(crate) async fn connect(self, keys: Keys, allow_eviction: bool) -> Result<MultiplexedConnection, StoreError> {

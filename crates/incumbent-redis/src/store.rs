@@ -176,7 +176,11 @@ impl Inner {
         let config = self.connection.ask(redis::cmd("CONFIG").arg("GET").arg(&settings)).await?;
         let config = config.ok().and_then(|config| HashMap::from_redis_value(config).ok());
         let wait = self.waited.as_ref().and_then(Connection::wait);
-        Ok(Server::read(&info, config, wait))
+        let mut server = Server::read(&info, config, wait);
+        if self.connection.primary.may_fail_over() {
+            server.replicas = server.replicas.max(1);
+        }
+        Ok(server)
     }
 
     /// Page after page: the server stands still for each.

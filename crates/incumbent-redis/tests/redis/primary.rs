@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use incumbent_redis::RedisStore;
-use incumbent_store::{Held, Place, Session, Store, StoreError, Watched};
+use incumbent_store::{Held, Place, Session, Store, StoreError, TokenStrength, Watched};
 use incumbent_testkit::free_port;
 use incumbent_testkit::servers::RedisServer;
 
@@ -104,6 +104,19 @@ async fn a_primary_that_was_stopped_and_replaced_makes_no_leader_when_it_is_woke
     until("it answers no steps", async || matches!(old.identity().await, Err(StoreError::Unavailable { .. }))).await;
     renewed(&*session, &leading).await;
     assert_eq!(session.standing(&leading, None).await.unwrap().place, Place::Leading(leading));
+}
+
+/// A replica that was cut off may take over with what it has, as soon as it is back.
+#[tokio::test]
+async fn under_sentinels_nothing_is_kept_for_certain_though_no_replica_is_connected() {
+    let primary = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]).await;
+    let direct = RedisStore::from_url(&primary.url()).unwrap();
+    assert_eq!(direct.promises().await.unwrap().tokens, TokenStrength::Durable);
+    let sentinel = RedisServer::start_sentinel(&primary).await;
+    let store = RedisStore::from_url(&format!("{}?sentinel=primary", sentinel.url())).unwrap();
+    let promises = store.promises().await.unwrap();
+    assert_ne!(promises.tokens, TokenStrength::Durable);
+    assert!(promises.caveats.join(" ").contains("set min-replicas-to-write to 1"), "{promises:?}");
 }
 
 #[tokio::test]
