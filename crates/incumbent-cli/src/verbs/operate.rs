@@ -6,7 +6,7 @@ use std::env;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use incumbent::{Election, ElectionName, Forecast, Operator, OperatorError, Unfenced};
+use incumbent::{Election, ElectionName, Forecast, Operator, OperatorError, Unfenced, Unfinished};
 use serde::Serialize;
 
 use super::read::{described, quoted};
@@ -94,7 +94,7 @@ impl<'a> Act<'a> {
         self.election.operator().by(order.by.clone().unwrap_or_else(user_at_host)).reason(&order.reason)
     }
 
-    /// Carries it out. What is left if it is not done in time is said in `or_else`.
+    /// Carries it out. What is left if it is written and not done in time is said in `or_else`.
     async fn carry_out<T>(
         &self,
         act: impl Future<Output = Result<T, OperatorError>>,
@@ -107,14 +107,25 @@ impl<'a> Act<'a> {
             never = self.say_what_is_waited_for() => match never {},
         };
         let done = match done {
-            Ok(done) => done.map_err(|error| Failure::of_act(error, &quoted(self.name))),
+            Ok(done) => done.map_err(|error| {
+                // What it says holds only for what is known to be written.
+                let is_written =
+                    matches!(error, OperatorError::TimedOut { missing, .. } if missing != Unfinished::RecordWritten);
+                let failure = Failure::of_act(error, &quoted(self.name));
+                if is_written { failure.next(or_else) } else { failure }
+            }),
             Err(_) => Err(Failure::new(Code::Timeout, format!("not done within {}", show(limit)))),
         };
         done.map_err(|failure| {
             let act = if self.verb == "cancel" { "cancel a transfer of" } else { self.verb };
             let failure = failure.doing(format!("cannot {act} {}", self.name));
-            if failure.code == Code::Timeout { failure.next(or_else) } else { failure }
+            if failure.code == Code::Timeout { failure.next(self.nobody_knows()) } else { failure }
         })
+    }
+
+    /// What to do when the store did not say whether it was written.
+    fn nobody_knows(&self) -> String {
+        format!("nobody knows whether it was written: look at `incumbent status {}`, and repeat it", quoted(self.name))
     }
 
     /// Says now and then that it is not done yet, and what the store last answered.

@@ -135,3 +135,31 @@ async fn nothing_is_said_of_followers_where_the_store_keeps_no_line() {
     let said = host.run(on_redlock(&["metrics"]));
     assert!(said.code == Some(2) && said.err.contains("`incumbent metrics ELECTION...`"), "{said:?}");
 }
+
+/// It was not written, as far as anybody knows.
+#[tokio::test]
+async fn of_an_order_that_is_not_answered_nobody_says_that_it_is_heeded() {
+    let server = RedisServer::start().await;
+    let (host, url) = (Host::new(), server.url());
+    host.ok(["--store", &url, "run", "jobs/x", "--", "true"]);
+    let within = ["--timeout", "1s"];
+    host.ok(["--store", &url, "pause", "jobs/x"]);
+    server.pause();
+    for order in [&["pause", "jobs/x"][..], &["end", "jobs/x"], &["resume", "jobs/x", "--first", "a"]] {
+        let said = host.run([&["--store", &url], order, &within].concat());
+        assert_eq!(said.code, Some(4), "{said:?}");
+        assert!(said.err.contains("nobody knows whether"), "{said:?}");
+        assert!(said.err.contains("`incumbent status jobs/x`"), "{said:?}");
+        for promise in ["nobody new will lead", "the election has ended", "nobody else leads"] {
+            assert!(!said.err.contains(promise), "{said:?}");
+        }
+    }
+    server.resume();
+    // This one is written, and heeded by nobody yet.
+    host.ok(["--store", &url, "resume", "jobs/x"]);
+    let stopped = host.start(["--store", &url, "campaign", "--ttl", "10m", "jobs/x"]);
+    eventually("it leads", || (host.run(["--store", &url, "leader", "jobs/x"]).code == Some(0)).then_some(()));
+    stop(stopped.pid());
+    let said = host.run([&["--store", &url, "pause", "jobs/x"][..], &within].concat());
+    assert!(said.code == Some(4) && said.err.contains("nobody new will lead"), "{said:?}");
+}
