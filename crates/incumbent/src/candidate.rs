@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use incumbent_core::{LossReason, Origin, check_candidate_name, check_value};
-use incumbent_store::{LineKind, StoreError};
+use incumbent_store::{LineKind, Promises, StoreError};
 
 use crate::backend::{PATIENCE, cut_off};
 use crate::candidacy::{Candidacy, Role};
@@ -197,10 +197,13 @@ impl<F: Fencing> Candidate<F> {
         check_candidate_name(&self.name)?;
         check_value(&self.value)?;
         let client = &self.election.client;
-        if self.priority.is_some() {
-            // One that cannot be asked now is let be: there, a priority only counts for nothing.
-            let asked = cut_off(PATIENCE, client.backend.promises()).await;
-            asked.map_or(Ok(()), |promises| check_priority(promises.line))?;
+        if self.priority.is_some() || self.recorded {
+            // One that cannot be asked now is let be: a priority only counts for nothing there, and
+            // a term that cannot be recorded is refused when its turn comes.
+            if let Ok(promises) = cut_off(PATIENCE, client.backend.promises()).await {
+                self.priority.map_or(Ok(()), |_| check_priority(promises.line))?;
+                check_record(self.recorded, &promises)?;
+            }
         }
         let (stonith, has_stopped, origin) = (self.stonith.clone(), self.guarded, self.origin());
         let shared = SharedCandidacy::new(self.election.first_contact.clone());
@@ -331,6 +334,18 @@ fn check_priority(line: LineKind) -> Result<(), CandidacyError> {
         LineKind::Votes => "a priority means nothing here: a majority of the members votes",
         _ => "a priority means nothing here: there is no line to choose from",
     };
+    Err(CandidacyError::Store(StoreError::Unsupported { what: what.to_owned() }))
+}
+
+/// One that waits for a term which cannot be opened would look like a sound standby until then.
+/// Peers say so themselves.
+fn check_record(recorded: bool, promises: &Promises) -> Result<(), CandidacyError> {
+    let is_peers = matches!(promises.line, LineKind::Votes | LineKind::Rank);
+    if !recorded || promises.office_record || is_peers {
+        return Ok(());
+    }
+    let what = "this store has no office record, and keeps no record of terms: leave --record and --fence-cmd out \
+                (in the library, `recorded` and `stonith`)";
     Err(CandidacyError::Store(StoreError::Unsupported { what: what.to_owned() }))
 }
 

@@ -94,6 +94,10 @@ pub(crate) async fn history(args: HistoryArgs, store: StoreUrl, console: &Consol
     if !status.terms.is_empty() {
         return Ok(0);
     }
+    if !store.keeps_line() {
+        console.note(format!("{name} has no history: this store keeps no record of terms"));
+        return Ok(Code::No as u8);
+    }
     console.note(format!(
         "{name} keeps no record of its terms: it begins with the first candidate that stands with --record, \
          e.g. `incumbent run --record {} -- COMMAND`",

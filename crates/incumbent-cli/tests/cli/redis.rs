@@ -93,6 +93,18 @@ async fn an_election_by_a_majority_of_servers_explains_what_it_rests_on_and_what
     }
     let said = host.run(on_redlock(&["run", "--priority", "1", "jobs/x", "--", "true"]));
     assert!(said.code == Some(125) && said.err.contains("there is no line to choose from"), "{said:?}");
+    let holding = host.start(on_redlock(&["run", "--ttl", "3s", "jobs/x", "--", "sleep", "600"]));
+    eventually("it leads", || (host.run(on_redlock(&["leader", "jobs/x"])).code == Some(0)).then_some(()));
+    for option in [&["--record"][..], &["--fence-cmd", "/bin/true", "--fence-targets", "node-1"]] {
+        let said =
+            host.run(on_redlock(&[&["run", "--try", "--ttl", "3s"], option, &["jobs/x", "--", "true"]].concat()));
+        assert!(said.code == Some(125), "it does not wait for a turn that cannot come: {said:?}");
+        assert!(said.err.contains("leave --record and --fence-cmd out"), "{said:?}");
+    }
+    drop(holding);
+    let said = host.run(on_redlock(&["history", "jobs/x"]));
+    assert!(said.code == Some(3) && !said.err.contains("run --record"), "{said:?}");
+    assert!(said.err.contains("keeps no record of terms"), "{said:?}");
     for order in ["pause", "freeze", "end"] {
         let said = host.run(on_redlock(&[order, "jobs/x"]));
         assert!(said.code == Some(1) && said.err.contains("no office record"), "{order}: {said:?}");
