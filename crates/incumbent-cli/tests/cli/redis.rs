@@ -175,3 +175,36 @@ async fn of_an_order_that_is_not_answered_nobody_says_that_it_is_heeded() {
     let said = host.run([&["--store", &url, "pause", "jobs/x"][..], &within].concat());
     assert!(said.code == Some(4) && said.err.contains("nobody new will lead"), "{said:?}");
 }
+
+/// The codes of what `doctor` finds.
+fn found(host: &Host, url: &str) -> Vec<String> {
+    let said = host.run(["--store", url, "doctor", "jobs/x", "--json"]);
+    let lines = said.out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    lines.filter_map(|line| line["finding"].as_str().map(str::to_owned)).collect()
+}
+
+#[tokio::test]
+async fn a_leader_of_another_store_is_told_from_one_that_the_store_forgot_though_nobody_is_in_line() {
+    let server = RedisServer::start().await;
+    let host = Host::new();
+    let [here, there] = ["here", "there"].map(|prefix| format!("{}?prefix={prefix}", server.url()));
+    let _leader = host.start(["--store", &there, "campaign", "--ttl", "10m", "jobs/x"]);
+    eventually("its claim", || host.ok(["claims"]).out.contains("jobs/x").then_some(()));
+    let codes = found(&host, &here);
+    assert!(codes.contains(&"D17".to_owned()) && !codes.contains(&"D02".to_owned()), "{codes:?}");
+}
+
+#[tokio::test]
+async fn a_store_that_was_emptied_is_found_to_be_another_though_nobody_is_in_line() {
+    let server = RedisServer::start().await;
+    let (host, url) = (Host::new(), server.url());
+    let mut leader = host.start(["--store", &url, "campaign", "jobs/x"]);
+    let witness = incumbent::Witness::new(host.path(".local/state/incumbent-witness"));
+    let noted = || witness.store_at(&url).ok().flatten();
+    eventually("what this host has seen", noted);
+    drop(leader.stdin.take());
+    assert_eq!(leader.wait(), Some(0));
+    assert_eq!(server.cli(&["FLUSHALL"]), "OK");
+    let codes = found(&host, &url);
+    assert!(codes.contains(&"D06".to_owned()), "{codes:?}");
+}

@@ -42,10 +42,10 @@ impl Doctor<'_> {
     /// Asks until nothing is odd, or what is odd has stayed so.
     pub(super) async fn look(&self) -> Result<Evidence, Failure> {
         let first = self.round(&[]).await?;
-        let promises = self.promises(&first.after).await?;
+        let found_before = self.found_before();
+        let promises = self.promises(&first, found_before.is_some()).await?;
         // A group's identity is not the same for those who ask it and for its members.
         let of_store = promises.as_ref().filter(|_| first.after.group.is_none());
-        let found_before = self.found_before();
         // A server that is not asked is taken for the one that was there before.
         let store = promises.as_ref().map(|promises| promises.store.clone()).or_else(|| found_before.clone());
         let mut evidence = Evidence {
@@ -91,11 +91,13 @@ impl Doctor<'_> {
         Ok(Look::new(status.get(), self.since_began(), since))
     }
 
-    /// What the store says of itself. A server in whose election nobody stands is not asked: that
-    /// may found the store.
-    async fn promises(&self, seen: &Look) -> Result<Option<Promises>, Failure> {
-        let founded = seen.in_line > 0 || self.is_directory();
-        if !founded {
+    /// What the store says of itself. To ask may found it: a server in whose election nobody stands
+    /// is asked only where somebody claims an office, a fence has a mark, or this host was here
+    /// before, which may be another store's.
+    async fn promises(&self, seen: &Round, known: bool) -> Result<Option<Promises>, Failure> {
+        let founded = seen.after.in_line > 0 || self.is_directory();
+        let compared = known || !seen.heard(self.election().as_str()).is_empty() || !self.args.fences.is_empty();
+        if !founded && !compared {
             return Ok(None);
         }
         // One attempt at a time: a cluster that is choosing its own leader answers the next.
