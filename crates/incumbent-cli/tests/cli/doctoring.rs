@@ -101,6 +101,22 @@ fn a_stopped_leader_that_was_deposed_is_found_beside_the_next() {
     assert_eq!(diagnosis(&host, &[]), nothing());
 }
 
+/// Stopped for less, somebody may just have looked at it.
+#[test]
+fn a_leader_that_is_suspended_for_more_than_half_its_ttl_is_found() {
+    let host = Host::new();
+    let leader = host.start(["run", "--ttl", "30s", "--name", "a", "jobs/x", "--", "sleep", "1000"]);
+    until_claimed(&host, "a");
+    stop(leader.pid());
+    let silent = || host.run(["status", "jobs/x", "--json"]).json()["silent_ms"].as_u64();
+    eventually("a silence", || silent().filter(|silent| *silent > 15_000));
+    let (findings, _, _) = doctor(&host, &[]);
+    assert!(findings.len() == 1 && findings[0]["finding"] == "D05", "{findings:?}");
+    assert!(findings[0]["seen"].to_string().contains("process suspended"), "{findings:?}");
+    leader.signal(Signal::CONT);
+    eventually("nothing", || (diagnosis(&host, &[]) == nothing()).then_some(()));
+}
+
 /// Its time is over, and it cannot say so; its guardian has stopped the work.
 #[test]
 fn work_that_was_stopped_for_a_suspended_leader_is_not_found() {

@@ -309,6 +309,22 @@ impl Evidence {
         self.claims_in(round).into_iter().filter(is_running_out).collect()
     }
 
+    /// The leader's own claim, if its process is stopped and should have renewed by now.
+    pub(super) fn suspended<'a>(&'a self, round: &'a Round) -> Vec<Heard<'a>> {
+        let is_late = |claim: &LivingClaim| match round.after.silence {
+            Some((lasts, ttl)) => lasts > ttl / 2,
+            None => {
+                let lasts = claim.renewals.last().map(|renewed| renewed.lasts_ms);
+                claim.remaining_ms.zip(lasts).is_some_and(|(left, lasts)| left.saturating_mul(2) < lasts)
+            }
+        };
+        let is_suspended = |heard: &Heard<'_>| {
+            let claim = heard.claim;
+            claim.suspended && claim.is_valid() && is_late(claim) && agrees(claim, round.after.head.as_ref())
+        };
+        self.claims_in(round).into_iter().filter(is_suspended).collect()
+    }
+
     /// Processes that work under this office, where nobody who was asked claims it: its host, and
     /// the process.
     pub(super) fn orphans<'a>(&'a self, round: &'a Round) -> Vec<(&'a str, &'a Work)> {

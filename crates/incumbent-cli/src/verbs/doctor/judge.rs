@@ -46,7 +46,7 @@ pub(super) struct Finding {
 }
 
 /// Every question that is asked of the evidence, in the order of the codes.
-const QUESTIONS: [fn(&Evidence) -> Vec<Finding>; 23] = [
+const QUESTIONS: [fn(&Evidence) -> Vec<Finding>; 24] = [
     d01_two_claims,
     d02_unknown_claim,
     d03_work_after_its_term,
@@ -54,6 +54,7 @@ const QUESTIONS: [fn(&Evidence) -> Vec<Finding>; 23] = [
     d04_entry_that_stays,
     d05_silent_leader,
     d05_running_out,
+    d05_suspended,
     d06_older_store,
     d06_replaced_store,
     d07_fence_behind,
@@ -316,6 +317,26 @@ fn d05_running_out(evidence: &Evidence) -> Vec<Finding> {
     };
     let lasting = evidence.lasting(|round| evidence.running_out(round));
     lasting.iter().filter(|(then, now)| now.claim.remaining_ms < then.claim.remaining_ms).map(finding).collect()
+}
+
+/// The same where its process is seen to be stopped. One that goes on in time has lost nothing.
+fn d05_suspended(evidence: &Evidence) -> Vec<Finding> {
+    // They say it, and more.
+    if !d05_silent_leader(evidence).is_empty() || !d05_running_out(evidence).is_empty() {
+        return Vec::new();
+    }
+    let is_late = evidence.last().after.silence.is_some_and(|(lasts, ttl)| lasts > ttl * 5 / 6);
+    let finding = |(then, now): &(Heard<'_>, Heard<'_>)| Finding {
+        code: "D05",
+        severity: if is_late { Severity::Warning } else { Severity::Info },
+        what: "the leader's process is suspended".to_owned(),
+        seen: vec![said(then), said(now), store_said(evidence)],
+        means: "it does nothing, and renews nothing: when its time is over, the next in line leads",
+        not_told_from: "a process that somebody has stopped to look at it",
+        next: format!("let it go on:  kill -CONT {}  on {}", now.claim.pid, printable(now.host)),
+        runbook: "the-leader-is-unwell",
+    };
+    evidence.lasting(|round| evidence.suspended(round)).iter().map(finding).collect()
 }
 
 fn d06_older_store(evidence: &Evidence) -> Vec<Finding> {

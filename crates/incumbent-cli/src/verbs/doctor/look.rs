@@ -185,6 +185,7 @@ fn is_enough(evidence: &Evidence) -> bool {
         || !evidence.overdue(last).is_empty()
         || !evidence.orphans(last).is_empty()
         || !evidence.running_out(last).is_empty()
+        || !evidence.suspended(last).is_empty()
         || last.heard(&evidence.election).iter().any(|heard| evidence.is_elsewhere(heard))
         || last.after.head.is_none()
         || evidence.unclaimed().is_some()

@@ -203,6 +203,23 @@ fn d05_a_leader_of_which_nothing_is_heard() {
 }
 
 #[test]
+fn d05_a_leader_whose_process_is_suspended() {
+    let stopped = LivingClaim { suspended: true, ..claim(44, 7000) };
+    let silent =
+        |for_| codes(&lasting(&Look { silence: Some((for_, TTL)), ..led_by(44) }, &[std::slice::from_ref(&stopped)]));
+    assert_eq!(silent(TTL / 2), [], "it may just have been looked at");
+    assert_eq!(silent(TTL * 2 / 3), [("D05", Severity::Info)]);
+    assert_eq!(silent(TTL * 5 / 6), [("D05", Severity::Info)]);
+    assert_eq!(silent(TTL * 9 / 10), [("D05", Severity::Warning)]);
+    assert_eq!(silent(TTL), [("D05", Severity::Warning)], "once");
+    // Stopped for a moment, it was seen so only once.
+    healthy(&evidence(vec![
+        round(&led_by(44), &[std::slice::from_ref(&stopped)]),
+        round(&led_by(44), &[&[claim(44, 9000)]]),
+    ]));
+}
+
+#[test]
 fn d05_a_leader_whose_time_runs_out() {
     let left = |left| {
         let renewals = vec![Renewed { left_ms: 9700, lasts_ms: 14_700 }];
