@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{env, fs};
 
 use incumbent::fence::BoxFuture;
 use incumbent::store::{BootClock, Clock, Timestamp};
 use incumbent::{Candidate, Shooter, Shooting, Stonith, Target, Unfenced};
 use incumbent_guardian::{CommandSpec, Event, Exit, Guardian, HEAD_START};
+use rustix::fs::{Access, access};
 
 use crate::args::FenceArgs;
 use crate::guarding;
@@ -28,6 +30,28 @@ pub(crate) fn armed(candidate: Candidate<Unfenced>, args: &FenceArgs) -> Candida
         Some(delay) => stonith.delay(delay),
         None => stonith,
     })
+}
+
+/// A program that can be executed: at this path, or by this name in PATH. When a leader has died it
+/// is too late to find out.
+pub(crate) fn parse_program(text: &str) -> Result<PathBuf, String> {
+    let program = PathBuf::from(text);
+    if text.contains('/') {
+        is_program(&program)?;
+    } else {
+        let path = env::var_os("PATH").ok_or("PATH is not set: write where it is")?;
+        let is_there = env::split_paths(&path).any(|folder| is_program(&folder.join(text)).is_ok());
+        is_there.then_some(()).ok_or("no program of this name is in PATH")?;
+    }
+    Ok(program)
+}
+
+fn is_program(path: &Path) -> Result<(), String> {
+    let kind = fs::metadata(path).map_err(|error| error.to_string())?;
+    if !kind.is_file() {
+        return Err("it is not a file".to_owned());
+    }
+    access(path, Access::EXEC_OK).map_err(|error| std::io::Error::from(error).to_string())
 }
 
 /// How long what a program has left behind may take to end.

@@ -11,6 +11,7 @@ use incumbent::health::HttpCheck;
 use super::{ElectionArg, Format, parse_name};
 use crate::duration::{parse_duration, parse_ttl, parse_wait};
 use crate::health::{At, Sizes, parse_address, parse_http, parse_sizes, parse_sizes_at, parse_time_at};
+use crate::stonith::parse_program;
 
 /// Who this candidate is, and its times.
 #[derive(Clone, Debug, Args)]
@@ -56,7 +57,7 @@ pub(crate) struct FenceArgs {
     /// leader's term is on record, and neither closed nor known to have died. Exit code 0: it has
     /// certainly stopped. What to stop is in INCUMBENT_TARGET and the other variables that
     /// docs/fencing.md lists. Can be given several times: tried in this order. Implies --record
-    #[arg(long, value_name = "PROGRAM", requires = "fence_targets", help_heading = STONITH)]
+    #[arg(long, value_name = "PROGRAM", value_parser = parse_program, requires = "fence_targets", help_heading = STONITH)]
     pub(crate) fence_cmd: Vec<PathBuf>,
     /// What --fence-cmd may stop: names as candidates give them with --fence-as, or hosts
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = parse_target, requires = "fence_cmd", help_heading = STONITH)]

@@ -108,10 +108,31 @@ fn why_it_failed_is_on_record_and_is_said_where_somebody_looks() {
 #[test]
 fn a_program_that_cannot_be_started_has_stopped_nothing() {
     let host = left_open_elsewhere();
-    let missing = host.path("missing").to_str().unwrap().to_owned();
-    let _next = start(&host, &["--on-fence-failure", "refuse"], &[missing]);
+    let broken = program(&host, "broken", "");
+    fs::write(&broken, "#!/missing/sh\n").unwrap();
+    let _next = start(&host, &["--on-fence-failure", "refuse"], &[broken]);
     let why = until_result(&host, "failed")["order"]["reason"].to_string();
-    assert!(why.contains("missing cannot be started: "), "{why}");
+    assert!(why.contains("broken cannot be started: "), "{why}");
+}
+
+/// Found out when a leader has died, it would be too late.
+#[test]
+fn a_program_that_is_missing_or_cannot_be_executed_is_refused_at_once() {
+    let host = Host::new();
+    let plain = host.path("plain");
+    fs::write(&plain, "").unwrap();
+    let missing = host.path("missing");
+    for (wrong, why) in [
+        (missing.to_str().unwrap(), "No such file"),
+        (plain.to_str().unwrap(), "Permission denied"),
+        (host.path("").to_str().unwrap(), "not a file"),
+        ("no-such-program-anywhere", "PATH"),
+    ] {
+        let said = host.run(["run", "--fence-targets", "node-1", "--fence-cmd", wrong, "jobs/x", "--", "true"]);
+        assert!(said.code == Some(2) && said.err.contains(why), "{said:?}");
+        assert!(said.err.contains("--fence-cmd"), "{said:?}");
+    }
+    host.ok(["run", "--fence-targets", "node-1", "--fence-cmd", "true", "jobs/x", "--", "true"]);
 }
 
 #[test]
