@@ -8,6 +8,7 @@ use incumbent::health::{CommandCheck, DiskCheck, HealthChecks, HttpCheck, Memory
 
 use crate::args::HealthArgs;
 use crate::duration::parse_duration;
+use crate::failure::Failure;
 use crate::store_url;
 
 /// Below which size a candidate is unfit, and below which it is unwell, if that was said.
@@ -57,6 +58,24 @@ pub(crate) fn checks(args: &HealthArgs) -> HealthChecks {
         checks = checks.check(TcpCheck::new(address));
     }
     checks
+}
+
+/// What is said of checks has an effect only where there is one.
+pub(crate) fn check_usage(args: &HealthArgs) -> Result<(), Failure> {
+    let said = [
+        ("--health-interval", args.health_interval.is_some()),
+        ("--health-timeout", args.health_timeout.is_some()),
+        ("--health-well-for", args.health_well_for.is_some()),
+    ];
+    let lists = [args.health_cmd.len(), args.health_http.len(), args.health_tcp.len(), args.min_disk.len()];
+    let many = lists.into_iter().sum::<usize>() + args.max_write_time.len() + usize::from(args.min_memory.is_some());
+    match said.into_iter().find(|(_, is_there)| *is_there) {
+        Some((option, _)) if many == 0 => {
+            Err(Failure::usage(format!("{option} means nothing here: nothing is checked"))
+                .next("name a check, e.g. --health-cmd ./fit, or leave it out"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// It is told no more than COMMAND is.

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum, ValueHint};
 use incumbent::OnFailure;
 use incumbent::health::HttpCheck;
@@ -68,15 +69,15 @@ pub(crate) struct FenceArgs {
     pub(crate) fence_as: Option<String>,
     /// How long each --fence-cmd may take; one that takes longer is killed, and may or may not have
     /// stopped it
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "60s", help_heading = STONITH)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "60s", requires = "fence_cmd", help_heading = STONITH)]
     pub(crate) fence_timeout: Duration,
     /// How long the last leader has to say late that its work has stopped [default: the grace and
     /// two renewal intervals]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = STONITH)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "fence_cmd", help_heading = STONITH)]
     pub(crate) fence_delay: Option<Duration>,
     /// What follows when it could not be stopped: retry (after 5, 15 and 45 seconds, then as
     /// refuse), refuse (nobody leads until it has stopped, or until `incumbent fenced`), or anyway
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnFenceFailure::Retry, help_heading = STONITH)]
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnFenceFailure::Retry, requires = "fence_cmd", help_heading = STONITH)]
     pub(crate) on_fence_failure: OnFenceFailure,
 }
 
@@ -114,7 +115,7 @@ const HEALTH: &str = "Health";
 pub(crate) struct HealthArgs {
     /// Run this with /bin/sh -c: exit code 0 is fit, 1 unwell, all else unfit; the first line that
     /// it writes is the reason. May be given several times, like most of these
-    #[arg(help_heading = HEALTH, long, value_name = "LINE", value_hint = ValueHint::CommandString)]
+    #[arg(help_heading = HEALTH, long, value_name = "LINE", value_parser = NonEmptyStringValueParser::new(), value_hint = ValueHint::CommandString)]
     pub(crate) health_cmd: Vec<String>,
     /// Unwell unless this http:// URL answers with a status of 200 to 399
     #[arg(help_heading = HEALTH, long, value_name = "URL", value_parser = parse_http, value_hint = ValueHint::Url)]

@@ -30,6 +30,7 @@ use incumbent::{
 
 use crate::args::CandidateArgs;
 use crate::failure::{Code, Failure};
+use crate::health;
 use crate::logging::{self, LastError};
 use crate::output::Console;
 use crate::stonith;
@@ -201,6 +202,7 @@ fn older_than_seen(election: &ElectionName, seen: Sighting) -> String {
 
 /// The client of a candidate.
 async fn standing_client(standing: &CandidateArgs, store: &StoreUrl) -> Result<Client<Unfenced>, Failure> {
+    health::check_usage(&standing.health)?;
     let mut builder = Client::builder();
     if let Some(ttl) = standing.ttl {
         builder = builder.ttl(ttl);

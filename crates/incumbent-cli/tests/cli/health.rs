@@ -197,3 +197,14 @@ fn a_priority_is_shown_and_refused_where_nobody_stands_in_line() {
         assert!(said.code == Some(125) && said.err.contains("priority") && said.err.contains(why), "{said:?}");
     }
 }
+
+#[test]
+fn what_is_said_of_checks_needs_one_and_an_empty_one_is_refused() {
+    let host = Host::new();
+    for option in ["--health-interval", "--health-timeout", "--health-well-for"] {
+        let said = host.run(["run", option, "1s", "jobs/x", "--", "true"]);
+        assert!(said.code == Some(2) && said.err.contains(option) && said.err.contains("--health-cmd"), "{said:?}");
+    }
+    let said = host.run(["run", "--health-cmd", "", "jobs/x", "--", "true"]);
+    assert!(said.code == Some(2) && said.err.contains("--health-cmd"), "{said:?}");
+}

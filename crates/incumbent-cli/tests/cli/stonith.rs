@@ -136,6 +136,22 @@ fn a_program_that_is_missing_or_cannot_be_executed_is_refused_at_once() {
 }
 
 #[test]
+fn what_is_said_of_stopping_the_last_leader_needs_a_program_that_stops_it() {
+    let host = Host::new();
+    for alone in [
+        ["--fence-delay", "1s"],
+        ["--fence-timeout", "1s"],
+        ["--fence-targets", "node-1"],
+        ["--on-fence-failure", "refuse"],
+    ] {
+        let said = host.run(["run"].iter().chain(&alone).chain(&["jobs/x", "--", "true"]));
+        assert!(said.code == Some(2) && said.err.contains("--fence-cmd"), "{said:?}");
+    }
+    // The one that is stopped need not be one that stops others.
+    host.ok(["run", "--record", "--fence-as", "plug-1", "jobs/x", "--", "true"]);
+}
+
+#[test]
 fn what_does_not_end_in_time_is_killed_and_may_have_stopped_it() {
     let host = left_open_elsewhere();
     let programs = [program(&host, "lasts", LASTS), program(&host, "fails", "exit 1")];
