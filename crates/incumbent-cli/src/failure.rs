@@ -6,7 +6,7 @@ use std::io;
 
 use incumbent::peers::MemberError;
 use incumbent::store::{Fault, StoreError};
-use incumbent::{CandidacyError, ConnectError, OperatorError, ReadError, Refusal, StandError, TransferRefused};
+use incumbent::{CandidacyError, ConnectError, OperatorError, ReadError, Refusal, StandError, Token, TransferRefused};
 use rustix::io::Errno;
 
 use crate::duration::show;
@@ -208,6 +208,12 @@ impl From<StandError> for Failure {
     }
 }
 
+/// The command that says that the work of the last leader has stopped. Its name is quoted already.
+pub(crate) fn fenced_command(election: &str, token: Option<u64>) -> String {
+    let token = token.map_or_else(|| "TOKEN".to_owned(), |token| token.to_string());
+    format!("incumbent fenced {election} --token {token} --i-have-checked")
+}
+
 impl Failure {
     /// An operator's act on this election failed.
     pub(crate) fn of_act(error: OperatorError, election: &str) -> Failure {
@@ -217,9 +223,10 @@ impl Failure {
             OperatorError::Vacant | OperatorError::NotLeading { leads: None, .. } => {
                 Failure::new(Code::No, text).next(format!("`incumbent status {election}` says why"))
             }
-            OperatorError::Fencing { .. } => Failure::new(Code::No, text).next(format!(
-                "once you have checked that this work has stopped, `incumbent fenced {election}` says so; \
-                 step by step: docs/runbooks.md#nobody-leads"
+            OperatorError::Fencing { last, .. } => Failure::new(Code::No, text).next(format!(
+                "once you have checked that this work has stopped, `{}` says so; step by step: \
+                 docs/runbooks.md#nobody-leads",
+                fenced_command(election, last.map(Token::get))
             )),
             OperatorError::NotLeading { .. } => {
                 Failure::new(Code::No, text).next(format!("`incumbent leader {election}` shows who does"))

@@ -397,6 +397,8 @@ pub enum OperatorError {
     Fencing {
         /// The token of the first in line.
         token: Token,
+        /// The token of the last leader, whose work may go on.
+        last: Option<Token>,
     },
     /// The one that was named does not lead.
     #[error("token {asked} does not lead{}", .leads.map_or_else(|| ": nobody does".to_owned(), |token| format!(": {token} does")))]

@@ -610,7 +610,10 @@ async fn until_line_is_empty(record: &OfficeRecord, until: Instant, foreign_leav
 /// The first in line keeps its place until the work of the last leader has stopped.
 fn refuse_fencing(line: &Line) -> Result<(), OperatorError> {
     match line.entries.first().filter(|head| line.office.pending(head) == Some(Pending::Fencing)) {
-        Some(head) => Err(OperatorError::Fencing { token: head.token }),
+        Some(head) => {
+            let last = line.office.terms.iter().rev().find(|term| term.is_at_large()).map(|term| term.token);
+            Err(OperatorError::Fencing { token: head.token, last })
+        }
         None => Ok(()),
     }
 }

@@ -168,10 +168,15 @@ impl Stonith {
         let (_under_way, name) = match allowed.and_then(spent) {
             Ok(begun) => begun,
             Err(why) => {
-                tracing::warn!(%election, token = %term.token, "the last leader is not stopped from outside: {why}");
+                let said = self.why_refused(why, &term.origin);
+                tracing::warn!(
+                    "the last leader of {election} is not stopped from outside: {said}; once you have checked that its \
+                     work has stopped, `incumbent fenced {election} --token {} --i-have-checked` says so",
+                    term.token
+                );
                 let again = if why == Refused::UnderWay { self.again(attempt) } else { Some(REFUSED) };
                 let again = again.filter(|_| self.on_failure != OnFailure::Anyway);
-                return (ShotResult::Failed, again, why.to_string().into());
+                return (ShotResult::Failed, again, line_of(&said));
             }
         };
         tracing::warn!(%election, token = %term.token, attempt, "stopping {name} from outside");
@@ -185,9 +190,18 @@ impl Stonith {
         }
     }
 
+    /// Why nothing is fired, with the names that matter. The record keeps its first 128 bytes.
+    fn why_refused(&self, why: Refused, origin: &Origin) -> String {
+        let listed = || self.targets.iter().map(|target| &**target).collect::<Vec<_>>().join(", ");
+        match why {
+            Refused::NotListed => format!("{:?} is not among the targets ({})", name_of(origin), listed()),
+            why => why.to_string(),
+        }
+    }
+
     /// What to shoot at, if that is allowed.
     fn target_of(&self, origin: &Origin, own: &Origin) -> Result<Arc<str>, Refused> {
-        let name = if origin.target.is_empty() { &origin.host } else { &origin.target };
+        let name = name_of(origin);
         let is_plain =
             |text: &str| text.chars().all(|letter| letter.is_ascii_alphanumeric() || "._:-".contains(letter));
         if name.is_empty() {
@@ -230,12 +244,17 @@ fn has_started_anew(origin: &Origin, own: &Origin) -> bool {
         && origin.boot != own.boot
 }
 
+/// What it is called when it has to be stopped.
+fn name_of(origin: &Origin) -> &Arc<str> {
+    if origin.target.is_empty() { &origin.host } else { &origin.target }
+}
+
 /// Why nothing is fired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 enum Refused {
-    #[error("the record does not say where it worked; once its work has stopped, say so with `incumbent fenced`")]
+    #[error("the record does not say where it worked")]
     Unnamed,
-    #[error("it worked on this very host; make sure that this work has stopped, then `incumbent fenced`")]
+    #[error("it worked on this very host")]
     OwnHost,
     #[error("what it is called is not among the targets that were listed")]
     NotListed,

@@ -89,9 +89,9 @@ async fn one_that_is_stopping_the_last_leader_is_neither_asked_to_resign_nor_dep
     let line: Line = world.store.line(&world.name, 1).await.unwrap();
     let head = line.entries[0].token;
     let refused = operator.resign(TTL).await;
-    assert!(matches!(refused, Err(OperatorError::Fencing { token }) if token == head), "{refused:?}");
+    assert!(matches!(refused, Err(OperatorError::Fencing { token, last: Some(_) }) if token == head), "{refused:?}");
     let refused = operator.depose(None, TTL).await;
-    assert!(matches!(refused, Err(OperatorError::Fencing { token }) if token == head), "{refused:?}");
+    assert!(matches!(refused, Err(OperatorError::Fencing { token, last: Some(_) }) if token == head), "{refused:?}");
     let line: Line = world.store.line(&world.name, 1).await.unwrap();
     assert_eq!((line.entries.len(), line.office.handover, line.office.deposed), (1, None, None), "nothing is written");
     // An operator that names it knows what it is at.

@@ -17,7 +17,7 @@ use super::screen::{self, Shown};
 use super::{awaited_election, older_than_seen, seen_election};
 use crate::args::StatusArgs;
 use crate::duration::{ms, show};
-use crate::failure::{Code, Failure};
+use crate::failure::{Code, Failure, fenced_command};
 use crate::json::{self, CandidateJson, VERSION};
 use crate::output::{Console, Paint, json_text, out, printable, said};
 use crate::store_url::StoreUrl;
@@ -219,7 +219,8 @@ impl<'a> Vacancy<'a> {
         }
     }
 
-    fn sentence(self, name: &ElectionName, store: &StoreUrl) -> String {
+    /// `at_large`: the token of a last leader that is not known to have stopped.
+    fn sentence(self, name: &ElectionName, store: &StoreUrl, at_large: Option<u64>) -> String {
         let name = quoted(name);
         match self {
             Vacancy::Paused => {
@@ -268,8 +269,9 @@ impl<'a> Vacancy<'a> {
             Vacancy::Pending(head, Pending::Fencing) => format!(
                 "Nobody leads yet: {} is first in line, and stops the work of the last leader from outside first. \
                  `incumbent history {name}` shows what came of it; once you have checked that this work has stopped, \
-                 `incumbent fenced {name} --token TOKEN --i-have-checked` says so.",
-                described(head)
+                 `{}` says so.",
+                described(head),
+                fenced_command(&name, at_large)
             ),
             Vacancy::Pending(head, _) => format!(
                 "Nobody leads yet: {} is first in line and takes office once its fences are raised and its term is on \
@@ -293,6 +295,11 @@ fn shot_at(status: &Status) -> Option<(&TermRecord, &Shot)> {
     status.pending.filter(|pending| *pending == Pending::Fencing)?;
     let term = status.terms.iter().rev().find(|term| term.is_at_large())?;
     Some((term, term.fence.as_ref()?))
+}
+
+/// The token of the last leader whose work may go on.
+pub(super) fn at_large(status: &Status) -> Option<u64> {
+    status.terms.iter().rev().find(|term| term.is_at_large()).map(|term| term.token.get())
 }
 
 /// The leader that was removed, unless it is on record that another one led since.
@@ -435,7 +442,7 @@ pub(super) fn page(name: &ElectionName, store: &StoreUrl, status: &Status) -> Ve
     page.orders(name, status);
     if let Some(vacancy) = Vacancy::of(status) {
         let runbook = if vacancy.is_ordered() { "" } else { "\nStep by step: docs/runbooks.md#nobody-leads" };
-        page.rows.push(format!("\n{}{runbook}", vacancy.sentence(name, store)));
+        page.rows.push(format!("\n{}{runbook}", vacancy.sentence(name, store, at_large(status))));
     }
     page.rows
 }

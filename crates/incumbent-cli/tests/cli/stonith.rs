@@ -151,6 +151,34 @@ fn what_is_said_of_stopping_the_last_leader_needs_a_program_that_stops_it() {
     host.ok(["run", "--record", "--fence-as", "plug-1", "jobs/x", "--", "true"]);
 }
 
+/// Everything that says so can be copied as it is.
+#[test]
+fn who_waits_for_the_last_leader_is_told_the_whole_command_that_ends_the_wait() {
+    let host = left_open_elsewhere();
+    let _next = start(&host, &["--on-fence-failure", "refuse"], &[program(&host, "switch-off", "exit 7")]);
+    until_result(&host, "failed");
+    let command = "incumbent fenced jobs/x --token 1 --i-have-checked";
+    let status = host.run(["status", "jobs/x"]);
+    assert!(status.out.contains(command), "{status:?}");
+    for act in ["resign", "depose"] {
+        let said = host.run([act, "jobs/x"]);
+        assert!(said.code == Some(3) && said.err.contains(command), "{said:?}");
+    }
+    let said = host.run(["doctor", "jobs/x"]);
+    assert!(said.out.contains("D09") && said.out.contains(command), "{said:?}");
+}
+
+#[test]
+fn a_target_that_is_not_listed_is_named_with_those_that_are() {
+    let host = left_open_elsewhere();
+    let program = program(&host, "switch-off", "");
+    let options = ["--fence-delay", "10ms", "--fence-targets", "node-2,node-3", "--fence-cmd", &program];
+    let mut next = host.start(["run", "--name", "b"].iter().chain(&options).chain(&["jobs/x", "--", "sleep", "1000"]));
+    let why = "\"node-1\" is not among the targets (node-2, node-3)";
+    next.until_said(why);
+    assert_eq!(until_result(&host, "failed")["order"]["reason"], why);
+}
+
 #[test]
 fn what_does_not_end_in_time_is_killed_and_may_have_stopped_it() {
     let host = left_open_elsewhere();

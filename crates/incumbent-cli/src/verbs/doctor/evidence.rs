@@ -8,6 +8,7 @@ use incumbent::{
 };
 
 use crate::claims::{HostClaims, LivingClaim, Work};
+use crate::verbs::status::at_large;
 
 /// All that was seen.
 #[derive(Clone, Debug)]
@@ -64,6 +65,8 @@ pub(super) struct Look {
     pub(super) is_taking: bool,
     /// The same, while the last leader is stopped from outside.
     pub(super) is_fencing: bool,
+    /// The token of the last leader whose work may go on.
+    pub(super) at_large: Option<u64>,
     /// The last term before that of the first in line, if nobody has said that its work stopped.
     pub(super) left_open: Option<OpenTerm>,
 }
@@ -164,6 +167,7 @@ impl Look {
             silence: status.silence.map(|silence| (silence.lasts, silence.ttl)),
             is_taking: !status.terms.is_empty() && first.is_some() && !opened,
             is_fencing: status.pending == Some(Pending::Fencing),
+            at_large: at_large(status),
             left_open: before.filter(|term| term.end == TermEnd::Open && term.is_at_large()).map(|term| OpenTerm {
                 token: term.token.get(),
                 name: term.name.to_string(),

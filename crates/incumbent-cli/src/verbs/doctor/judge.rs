@@ -8,6 +8,7 @@ use incumbent::TokenStrength;
 use super::evidence::{Evidence, FenceSeen, Head, Heard, Look, Members, OpenTerm, Ordered};
 use crate::claims::{Renewed, Work};
 use crate::duration::show;
+use crate::failure::fenced_command;
 use crate::output::{printable, shell_word};
 use crate::verbs::check::FORGOTTEN;
 use crate::verbs::claims::lasts;
@@ -466,8 +467,8 @@ fn d09_not_in_office(evidence: &Evidence) -> Vec<Finding> {
         },
         next: if is_fencing {
             format!(
-                "incumbent history {election}  shows what came of it; once you have checked:  \
-                 incumbent fenced {election} --token TOKEN --i-have-checked"
+                "incumbent history {election}  shows what came of it; once you have checked:  {}",
+                fenced_command(&election, evidence.last().after.at_large)
             )
         } else {
             format!("look at its log; remove it:  incumbent depose {election}")
