@@ -188,6 +188,7 @@ impl Operator {
         let from = leader.token;
         let handover = Handover::new(from, heir.clone(), nonce, within).ordered(self.order()?);
         if !is_heir(leader) {
+            refuse_fencing(&line)?;
             ask(&record, until, handover).await?;
         }
         let mut request = Request::new(nonce);

@@ -179,6 +179,18 @@ fn a_target_that_is_not_listed_is_named_with_those_that_are() {
     assert_eq!(until_result(&host, "failed")["order"]["reason"], why);
 }
 
+/// The one that is first does not lead, and hands over to nobody.
+#[test]
+fn a_transfer_from_one_that_stops_the_last_leader_is_refused_at_once() {
+    let host = left_open_elsewhere();
+    let _next = start(&host, &["--on-fence-failure", "refuse"], &[program(&host, "switch-off", "exit 7")]);
+    until_result(&host, "failed");
+    let _other = host.start(["run", "--name", "c", "jobs/x", "--", "sleep", "1000"]);
+    host.until_in_line("jobs/x", &["b", "c"]);
+    let said = host.run(["transfer", "jobs/x", "--to", "c", "--timeout", "3s"]);
+    assert!(said.code == Some(3) && said.err.contains("does not lead yet"), "{said:?}");
+}
+
 #[test]
 fn what_does_not_end_in_time_is_killed_and_may_have_stopped_it() {
     let host = left_open_elsewhere();
