@@ -72,6 +72,7 @@ struct Act<'a> {
     name: &'a ElectionName,
     args: &'a ActArgs,
     election: Election<Unfenced>,
+    store: &'a StoreUrl,
     console: &'a Console,
 }
 
@@ -82,11 +83,11 @@ impl<'a> Act<'a> {
     async fn new(
         verb: &'static str,
         args: &'a ActArgs,
-        store: &StoreUrl,
+        store: &'a StoreUrl,
         console: &'a Console,
     ) -> Result<Act<'a>, Failure> {
         let name = &args.target.election;
-        Ok(Act { verb, name, args, election: election(name, store).await?, console })
+        Ok(Act { verb, name, args, election: election(name, store).await?, store, console })
     }
 
     /// Someone who orders it, by name and with a reason.
@@ -126,6 +127,22 @@ impl<'a> Act<'a> {
     /// What to do when the store did not say whether it was written.
     fn nobody_knows(&self) -> String {
         format!("nobody knows whether it was written: look at `incumbent status {}`, and repeat it", quoted(self.name))
+    }
+
+    /// Says that nobody is there to heed an order: the name may be mistyped. A store that does not
+    /// answer soon is left to the order itself.
+    async fn note_if_unknown(&self) {
+        let Ok(Ok(reading)) = tokio::time::timeout(SILENCE, self.election.status()).await else { return };
+        let status = reading.get();
+        let ordered = status.paused.is_some() || status.frozen.is_some() || status.ended || status.deposed.is_some();
+        if self.store.keeps_line()
+            && status.group.is_none()
+            && status.candidates.is_empty()
+            && status.terms.is_empty()
+            && !ordered
+        {
+            self.console.note(format!("nobody stands in {}: is the name right?", self.name));
+        }
     }
 
     /// Says now and then that it is not done yet, and what the store last answered.
@@ -232,6 +249,7 @@ pub(crate) async fn fenced(args: FencedArgs, store: StoreUrl, console: &Console)
 
 pub(crate) async fn pause(args: PauseArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
     let act = Act::new("pause", &args.act, &store, console).await?;
+    act.note_if_unknown().await;
     let operator = act.operator(&args.order);
     let or_else = format!(
         "nobody new will lead, but a candidate is still in line: `incumbent depose {0}` removes it, `incumbent resume {0}` undoes the pause",
@@ -259,6 +277,7 @@ pub(crate) async fn resume(args: ResumeArgs, store: StoreUrl, console: &Console)
 
 pub(crate) async fn freeze(args: FreezeArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
     let act = Act::new("freeze", &args.act, &store, console).await?;
+    act.note_if_unknown().await;
     let operator = act.operator(&args.order);
     act.carry_out(operator.freeze(args.lasts, act.args.timeout), OR_ELSE).await?;
     act.report("frozen", None).await
@@ -280,6 +299,7 @@ pub(crate) async fn ack(args: AckArgs, store: StoreUrl, console: &Console) -> Re
 
 pub(crate) async fn end(args: EndArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
     let act = Act::new("end", &args.act, &store, console).await?;
+    act.note_if_unknown().await;
     let operator = act.operator(&args.order);
     let or_else =
         "the election has ended; candidates still in line leave when they hear of it, or when their sessions expire";

@@ -340,3 +340,20 @@ fn a_transfer_that_is_called_off_is_told_to_the_one_who_waits_for_it() {
         assert_eq!(host.run(["transfer", "jobs/x"].into_iter().chain(args)).code, Some(2), "{args:?}");
     }
 }
+
+/// A name that is mistyped is obeyed by nobody.
+#[test]
+fn an_order_to_an_election_that_nobody_knows_says_so() {
+    let host = Host::new();
+    for order in ["pause", "freeze", "end"] {
+        let election = format!("db/{order}");
+        let said = host.ok([order, &election]);
+        assert!(said.err.contains(&format!("nobody stands in {election}: is the name right?")), "{said:?}");
+    }
+    let said = host.ok(["pause", "db/pause"]);
+    assert!(!said.err.contains("is the name right?"), "{said:?}");
+    let _a = host.start(["run", "--name", "a", "jobs/x", "--", "sleep", "1000"]);
+    host.until_in_line("jobs/x", &["a"]);
+    let said = host.ok(["freeze", "jobs/x"]);
+    assert!(!said.err.contains("is the name right?"), "{said:?}");
+}
