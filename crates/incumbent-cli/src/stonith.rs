@@ -70,7 +70,7 @@ impl Shooter for Programs {
             let mut outcome = Shooting::Failed("there is no program".into());
             for program in &self.levels {
                 let came_of_it = self.run(program, target).await;
-                tracing::warn!("{}: {came_of_it:?}", program.display());
+                tracing::warn!("{}: {came_of_it}", program.display());
                 match came_of_it {
                     Shooting::Stopped => return Shooting::Stopped,
                     // One that may have stopped it is not forgotten for one that certainly has not.

@@ -69,6 +69,17 @@ pub enum Shooting {
     TimedOut(Arc<str>),
 }
 
+/// As the end of a sentence on what was done.
+impl fmt::Display for Shooting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Shooting::Stopped => f.write_str("succeeded: it has stopped"),
+            Shooting::Failed(why) => write!(f, "failed: {why}"),
+            Shooting::TimedOut(why) => write!(f, "failed, and nobody knows whether it has stopped: {why}"),
+        }
+    }
+}
+
 /// What follows when the work of the last leader could not be stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -182,12 +193,18 @@ impl Stonith {
         tracing::warn!(%election, token = %term.token, attempt, "stopping {name} from outside");
         let target = Target { election, name, term, attempt };
         let outcome = self.shooter.shoot(&target).await;
-        tracing::warn!(election = %target.election, attempt, "stopping {} from outside: {outcome:?}", target.name);
-        match outcome {
+        let (result, again, why) = match &outcome {
             Shooting::Stopped => (ShotResult::Stopped, None, "".into()),
-            Shooting::Failed(why) => (ShotResult::Failed, self.again(attempt), line_of(&why)),
-            Shooting::TimedOut(why) => (ShotResult::TimedOut, self.again(attempt), line_of(&why)),
-        }
+            Shooting::Failed(why) => (ShotResult::Failed, self.again(attempt), line_of(why)),
+            Shooting::TimedOut(why) => (ShotResult::TimedOut, self.again(attempt), line_of(why)),
+        };
+        let next = match again {
+            Some(again) => format!("; again in {} s", again.as_secs()),
+            None if result == ShotResult::Stopped => String::new(),
+            None => "; the next leader takes office all the same".to_owned(),
+        };
+        tracing::warn!(election = %target.election, attempt, "stopping {} from outside {outcome}{next}", target.name);
+        (result, again, why)
     }
 
     /// Why nothing is fired, with the names that matter. The record keeps its first 128 bytes.

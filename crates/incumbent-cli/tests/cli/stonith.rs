@@ -192,6 +192,20 @@ fn a_transfer_from_one_that_stops_the_last_leader_is_refused_at_once() {
 }
 
 #[test]
+fn what_came_of_a_shot_is_logged_in_plain_words_with_when_it_is_tried_again() {
+    let host = left_open_elsewhere();
+    let mut next = start(&host, &[], &[program(&host, "switch-off", "exit 7")]);
+    let line = next.until_said("stopping node-1 from outside failed");
+    assert!(line.contains("switch-off exited with 7") && line.contains("again in 5 s"), "{line}");
+    next.signal(Signal::TERM);
+    next.wait();
+    for spoken in next.everything() {
+        let (Spoken::Out(line) | Spoken::Err(line)) = spoken;
+        assert!(!line.contains("Failed("), "{line}");
+    }
+}
+
+#[test]
 fn what_does_not_end_in_time_is_killed_and_may_have_stopped_it() {
     let host = left_open_elsewhere();
     let programs = [program(&host, "lasts", LASTS), program(&host, "fails", "exit 1")];
