@@ -466,7 +466,8 @@ impl Page {
     fn leader(&mut self, store: &StoreUrl, status: &Status) {
         match status.candidates.split_first().filter(|_| !status.vacant) {
             Some((leader, followers)) => {
-                self.row("leader", &self.paint.green(&described(leader)));
+                let text = format!("{}{}", described(leader), priority(leader, ", "));
+                self.row("leader", &self.paint.green(&text));
                 match status.silence {
                     Some(silence) if is_late(silence) => self.notable("last seen", &heard_of(silence)),
                     Some(silence) => self.row("last seen", &heard_of(silence)),

@@ -217,3 +217,12 @@ fn a_rolling_restart_of_five_moves_the_office_once_with_the_leader_last_and_five
     assert_eq!(rolling_restart(&["--restart-order"]), 1);
     assert_eq!(rolling_restart(&[]), 5);
 }
+
+#[test]
+fn status_shows_the_priority_of_the_leader() {
+    let host = Host::new();
+    let _leader = host.start(["run", "--name", "a", "--priority", "5", "jobs/x", "--", "sleep", "1000"]);
+    host.until_in_line("jobs/x", &["a"]);
+    let said = host.ok(["status", "jobs/x"]);
+    assert!(said.out.contains("a (token 1), priority 5"), "{said:?}");
+}
