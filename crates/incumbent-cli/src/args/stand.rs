@@ -40,7 +40,7 @@ pub(crate) struct CandidateArgs {
     /// the highest. Nobody is moved while somebody leads: one with a higher priority that comes
     /// back waits, unless you `incumbent transfer` the office to it. Give one to every candidate of
     /// the election. Not with Redlock or peers, and without effect where terms are on record
-    #[arg(long, value_name = "NUMBER", allow_hyphen_values = true)]
+    #[arg(long, value_name = "NUMBER", value_parser = parse_priority, allow_hyphen_values = true)]
     pub(crate) priority: Option<i32>,
     #[command(flatten)]
     pub(crate) fence: FenceArgs,
@@ -97,6 +97,10 @@ impl From<OnFenceFailure> for OnFailure {
             OnFenceFailure::Anyway => OnFailure::Anyway,
         }
     }
+}
+
+fn parse_priority(text: &str) -> Result<i32, String> {
+    text.parse().map_err(|_| format!("a whole number, e.g. 10 or -5, from {} to {}", i32::MIN, i32::MAX))
 }
 
 fn parse_target(text: &str) -> Result<String, String> {

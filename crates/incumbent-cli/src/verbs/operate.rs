@@ -118,10 +118,17 @@ impl<'a> Act<'a> {
             Err(_) => Err(Failure::new(Code::Timeout, format!("not done within {}", show(limit)))),
         };
         done.map_err(|failure| {
-            let act = if self.verb == "cancel" { "cancel a transfer of" } else { self.verb };
-            let failure = failure.doing(format!("cannot {act} {}", self.name));
+            let failure = failure.doing(self.cannot());
             if failure.code == Code::Timeout { failure.next(self.nobody_knows()) } else { failure }
         })
+    }
+
+    fn cannot(&self) -> String {
+        match self.verb {
+            "fenced" => format!("cannot say that the last leader of {} has stopped", self.name),
+            "cancel" => format!("cannot cancel a transfer of {}", self.name),
+            verb => format!("cannot {verb} {}", self.name),
+        }
     }
 
     /// What to do when the store did not say whether it was written.

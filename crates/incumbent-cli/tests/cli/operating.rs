@@ -357,3 +357,10 @@ fn an_order_to_an_election_that_nobody_knows_says_so() {
     let said = host.ok(["freeze", "jobs/x"]);
     assert!(!said.err.contains("is the name right?"), "{said:?}");
 }
+
+#[test]
+fn what_cannot_be_said_of_the_last_leader_is_a_sentence() {
+    let host = Host::new();
+    let said = host.run(["fenced", "jobs/x", "--token", "7", "--i-have-checked"]);
+    assert!(said.code == Some(3) && said.err.contains("cannot say that the last leader of jobs/x"), "{said:?}");
+}

@@ -443,3 +443,10 @@ fn on_a_terminal_there_is_colour_unless_it_is_not_wanted() {
         assert!(seen.contains("jobs/x") && !seen.contains('\x1b'), "{seen:?}");
     }
 }
+
+#[test]
+fn a_priority_that_is_none_says_what_one_is() {
+    let host = Host::new();
+    let said = host.run(["run", "--priority", "abc", "jobs/x", "--", "true"]);
+    assert!(said.code == Some(2) && said.err.contains("a whole number, e.g. 10 or -5"), "{said:?}");
+}
