@@ -3,6 +3,19 @@
 //! A claim is for those who look from outside. It decides nothing, and a leader that cannot write
 //! one leads all the same. A claim counts only while its process lives; a file that a killed
 //! process has left behind does not.
+//!
+//! Claims are written by a thread of their own, so that a disk that hangs holds up no renewal.
+//! A leader that gives its office back takes its claim back first, and waits a second at most
+//! for the file to go; one that has lost its office shows a deadline of zero until its work has
+//! stopped.
+//!
+//! A suspended process cannot take its claim back: whether its work is gone is seen by its
+//! guardian, which is the parent of all of it.
+//!
+//! Readers look where claims usually are, and where each running candidate would put them by
+//! its own environment and file system (`/proc/PID/root`), since a service's `/tmp` may be its
+//! own. Work is known by what it was started with (election, token, the store's identity), so
+//! what has outlived its leader and its guardian is found, too.
 
 mod candidates;
 mod directories;

@@ -1,14 +1,38 @@
 //! Who takes a vacant office: the first in line, or one behind it that is better.
 //!
-//! The first in line that is unwell, or has a priority, reads the line before it takes office. If
-//! somebody is better, it asks that one to take its place, by the notice with which any office is
-//! handed over. It gives its place up only once the heir is next and ready, and only while the
-//! heir's entry is there. Whatever comes between, it takes office itself: it never just goes away,
-//! so somebody leads, however bad all of them are.
+//! The first in line that is not in office yet, and is unwell or has a priority, reads the
+//! first 64 in line before it takes office (before its fences are raised). Fit comes before
+//! unwell, then the higher priority, then the line. If one behind it is better, it writes the
+//! notice with which any office is handed over, waits for 2 s (a renewal interval, if that is
+//! shorter), and withdraws guarded by the heir's entry.
 //!
-//! It asks once, and one that comes after it in the same vacancy asks nobody: a vacancy costs one
-//! handover. Nobody is asked while somebody leads, nor where terms are on record. One that was
-//! asked and could not take office is the worst of all until it has led.
+//! Whatever comes between, it takes office itself, so that somebody leads, however bad all of
+//! them are, and refuses its own notice then: an heir that is gone, not ready in time or no
+//! better any more, a foreign one between, a line that cannot be read, a record that cannot be
+//! written.
+//!
+//! A guarded withdrawal that is refused leaves it first: the heir's entry is gone for good. One
+//! without an answer is repeated, and no office follows under that token, whatever is said
+//! later: the heir may have led by then, and a store that loses its last moment would put both
+//! back where they were.
+//!
+//! Nobody gives up the first place *because another is better* without a named, present, ready
+//! and better heir (PLACE, in the simulation): everybody who is worse would go to the end for
+//! ever. It asks once, and one that comes first while the record says that a place before it
+//! was handed on asks nobody: a vacancy costs one handover, and those that were asked in vain
+//! and stand again keep nobody else from office.
+//!
+//! In an election that is frozen or held back it does not ask. Nobody is asked while somebody
+//! leads: there is no preemption. Nor where terms are on record: the one who saw the last
+//! leader go sees to what it left behind.
+//!
+//! One that could not take office for a TTL, or was ordered to resign, says so in its next
+//! entry (`gave_way`) and counts as the worst until it has led: else it would be asked again
+//! for ever.
+//!
+//! *Why only those that are unwell or have a priority look:* nobody else pays for a read that
+//! is nearly always in vain; so all candidates of an election need a priority, or those without
+//! take what comes.
 
 use super::fitness::{HANDED_OVER_WITHIN, LOOKED_AT};
 use super::{Candidacy, State};

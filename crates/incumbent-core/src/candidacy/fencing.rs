@@ -1,9 +1,29 @@
 //! Stopping the work of the last leader from outside, before its successor is in office.
 //!
-//! Between winning and office, where the last term is not known to have ended: wait for it to be
-//! closed late, claim the shot in the record, fire it once, write down what came of it, and look
-//! again. Everything but the wait and the shot is read from the record, so that one who comes next
-//! knows that a shot may have been fired.
+//! It is done where the candidate is told to and the last term is open, or unknown and of
+//! another library, and has not certainly died. It comes after the fences and before the
+//! opening, in the first place of the line.
+//!
+//! The candidate keeps that place for as long as it proves that it is first: nobody else is to
+//! lead meanwhile. Only where the fences cannot be raised, or the record not be written, for a
+//! TTL, does it make room as ever.
+//!
+//! It waits for the term to be closed late (that ends the wait); claims the attempt in that
+//! term's record, by compare-and-set; fires it once (`Op::Shoot`, which is not cut off at the
+//! renewal interval as other calls are, while the session is renewed); then looks again, and
+//! opens its own term in the step that says what came of the shot.
+//!
+//! Whether to try again, and after how long, is the driver's to say; what failed is on record
+//! before that. A candidate that is removed, or told to leave, gives the shot up (a pause it
+//! meets at the look after it); its claim stays, and the next one counts on from it: a shot may
+//! have been fired.
+//!
+//! Remembered are the attempt that this candidacy fired itself, what came of it and until when
+//! to wait, so that no attempt is fired twice; all else is read from the record. Only the last
+//! term is shot at, never one of our own whose work is known to have stopped.
+//!
+//! F1 A shot is claimed in the record before. F2 An attempt is fired once. F3 No shot at a term
+//! that had ended when it was claimed.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,12 +1,29 @@
 //! Fitness: what our entry says of it, and what a leader does that is unwell.
 //!
-//! Unwell means that somebody else would be better. So a leader that is unwell hands its office to
-//! the best in line that is fit, by the notice with which any office is handed over. If there is
-//! none, it stays, and says so.
+//! Unwell means that somebody else would be better. An entry says whether its candidate is
+//! unwell, from its first moment on; what was published with no answer is published again. A
+//! leader that is unwell reads the first 64 in line and writes the notice with which any office
+//! is handed over (`Handover::for_health`) to the best that is fit and not behind a foreign
+//! one: from there on it is a handover, and the term ends as `Unwell`.
 //!
-//! What changes hands again and again helps nobody. Every candidate counts the changes for health
-//! that it has seen itself, on its own clock; a leader that has seen too many writes that down
-//! instead of handing over, and health moves the office no more until an operator has taken it out.
+//! It gives the handover up when it is well again, or its heir is unwell by then. Refused,
+//! timed out or nobody fit: it stays, says why once, and looks again after a TTL (15 s at
+//! most), at those first whom it has not tried (a dead entry that nobody has removed yet says
+//! that it is fit).
+//!
+//! An heir has 2 s, and after two attempts in vain four periodic looks, which is what it takes
+//! where a store has no watches. Attempts become rarer: where rivals forget the dead, those
+//! that step aside each time would never be behind a dead one for long enough to see that it is
+//! dead.
+//!
+//! An operator's order replaces such a notice.
+//!
+//! What changes hands again and again helps nobody. Every candidate counts the notices for
+//! health that it has read and that were not refused, on its own clock. An unwell leader that
+//! has read of three within ten minutes writes `held_back` into the record instead of a fourth;
+//! one that has read it moves no office for health, until an operator takes it out, which also
+//! empties the counts. Counting can only keep an office where it is: it never decides who
+//! leads, and an unfit leader leaves all the same.
 
 use std::time::Duration;
 

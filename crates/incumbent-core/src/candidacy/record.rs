@@ -1,5 +1,46 @@
 //! The record of terms: ours is opened before we are in office, and closed after its work has
 //! stopped and before our entry goes.
+//!
+//! In elections where a candidate asked for it, every later leader goes on with it. A term is
+//! opened after the fences are raised and before anybody is elected, by a write that is
+//! compared with the record of the very look that said first; without a certain answer the
+//! machine looks again, and finds its own open term or repeats it.
+//!
+//! It is closed once the work has confirmed its stop, before the withdrawal is sent: dying in
+//! between leaves "closed" and an entry that expires, the other order would leave a clean
+//! host's term open.
+//!
+//! But the next in line must not depend on a store that takes no more writes: after a renewal
+//! interval the entry goes, and the term is closed late. A hard stop confirms nothing.
+//!
+//! One whose entry or session is gone closes its term late: it tries once before it stands
+//! again, then with rests while it waits in line, and at last in the write that opens its next
+//! term. One that leaves for good tries for a TTL, and logs what stays open. A term that was
+//! opened and never taken is closed, too, and that write keeps an opening that is still under
+//! way from coming.
+//!
+//! Opening has no such exception: a store that takes no writes has no leader in such an
+//! election, since an office that nobody can see to be held is what the record is there to rule
+//! out.
+//!
+//! A last term that is open is looked at before ours is opened (`Op::Examine`): if its work
+//! ended with a process of this start of this host, in our namespaces (of processes and of
+//! time), and that process is no more, the same write says that it died.
+//!
+//! Work of `incumbent run` ends with its guardian: there the process has to be gone, and the
+//! guardian's last word to be there, a file that it writes when the kernel has told it that
+//! nothing is left (`claims/last_word.rs`). That a search for the work's environment finds
+//! nothing is no such word: a program can replace its environment, and another user's is
+//! hidden. Another start of a host of that name proves nothing: names are not unique.
+//!
+//! A term is known by token and incarnation. Names, hosts, reasons and times are for people
+//! (the core has no wall clock: the driver stamps what has no time yet). 32 terms and 12 KiB at
+//! most, since every look reads them. They stand in the order in which they were written down:
+//! in a record that was copied to another store, tokens say nothing about it.
+//!
+//! For observers and operators the first in line of such an election leads while its own term
+//! is open (`Office::pending`); one that finds its term missing, because the record was begun
+//! after its look, adds it at its next periodic look.
 
 use super::fencing::FencingStep;
 use super::{Candidacy, State};

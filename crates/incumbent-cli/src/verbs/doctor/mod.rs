@@ -1,5 +1,23 @@
-//! `doctor`: whether an election is as it should be, with everybody asked. It only reads, unless it
-//! is to heal one (`--recover`).
+//! `doctor`: whether an election is as it should be, with everybody asked. It only reads,
+//! unless it is to heal one (`--recover`).
+//!
+//! It gathers evidence (`look.rs`: the store read, everybody asked, the store read again), and
+//! a pure function judges it (`judge.rs`), so every finding and every healthy situation is a
+//! test without a server.
+//!
+//! Where both readings show the same head, nobody else led in between, since a token is given
+//! once; a claim of another token that is valid then contradicts the store. It is said only if
+//! the same claim does so in two rounds: a file may go a moment late.
+//!
+//! A command that asks a host and does not answer is killed with its process group, and the
+//! host counts as not asked; so does one that answers under a second name.
+//!
+//! Nine situations that look odd and are well go on while the doctor looks
+//! (`tests/cli/healthy.rs`: transfers, a rolling restart, a leader that stands still, a clock
+//! that is wrong, ...), some rounds each, and a hundred with `make healthy`: nothing is found.
+//!
+//! What no runbook can end (a store that promises little) is said for the record, and is no
+//! finding.
 
 mod ask;
 mod evidence;

@@ -1,5 +1,15 @@
 //! `doctor --recover`: heals an election step by step, with the operator's word before whatever
 //! cannot be undone. What comes when stands in `steps.rs`; this is what is done.
+//!
+//! It is a list of steps (`steps.rs`) that sees and does everything through one trait, so that
+//! tests kill it before, within and after each line of its journal. Where it stands the last
+//! line of the journal says, and nothing else: after `intent` the step is asked for once more,
+//! after `done` comes the next one, if everything is still stopped; else it begins with the
+//! stop again, and what was compared and reconciled before no longer counts.
+//!
+//! What destroys needs a word for it in the same run, typed or in a file of answers that names
+//! this recovery. The office record keeps others out (`Recovery`); no candidate reads that
+//! field.
 
 mod journal;
 mod question;
