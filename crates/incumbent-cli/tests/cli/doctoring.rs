@@ -1,6 +1,7 @@
 //! `doctor`, and what a host remembers of a store: findings on real processes and directories.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
 use incumbent::fence::{FencingToken, FileFence};
@@ -334,14 +335,6 @@ fn a_fence_of_another_store_or_of_a_later_leader_is_found() {
     assert!(!host.path("nowhere").exists());
 }
 
-/// Waits until this host remembers the leader with this token: a task writes that, for which nobody
-/// waits.
-fn remembered(host: &Host, token: u64) {
-    let folder = host.path(".local/state/incumbent-witness");
-    let find = || Command::new("grep").args(["-rl", &format!("token {token}$")]).arg(&folder).output().unwrap();
-    eventually("a memory of it", || find().status.success().then_some(()));
-}
-
 #[test]
 fn a_directory_that_was_copied_back_is_noticed_by_those_who_saw_it_before() {
     let host = Host::new();
@@ -351,7 +344,7 @@ fn a_directory_that_was_copied_back_is_noticed_by_those_who_saw_it_before() {
     for token in [2, 3] {
         let (leader, led) = lead(&host, "b");
         assert_eq!(led, token);
-        remembered(&host, token);
+        host.until_remembered(token);
         leave(leader);
     }
     fs::remove_dir_all(host.path("store")).unwrap();
@@ -380,10 +373,12 @@ fn a_directory_that_was_copied_back_is_noticed_by_those_who_saw_it_before() {
 #[test]
 fn a_store_that_was_replaced_is_noticed_until_an_operator_has_settled_it() {
     let host = Host::new();
-    leave(lead(&host, "a").0);
+    let (leader, _) = lead(&host, "a");
     let places = host.path(".local/state/incumbent-witness/places");
-    let remembered = || fs::read_dir(&places).ok()?.flatten().map(|entry| entry.path()).find(|path| path.is_file());
+    let is_whole = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "store");
+    let remembered = || fs::read_dir(&places).ok()?.flatten().map(|entry| entry.path()).find(is_whole);
     let file = eventually("a memory of the place", remembered);
+    leave(leader);
     fs::remove_dir_all(host.path("store")).unwrap();
     let (mut again, token) = lead(&host, "b");
     assert_eq!(token, 1, "given a second time, by another");
@@ -417,7 +412,7 @@ fn two_leaders_are_found(store: &str, always: &[&str]) {
     let all = format!("{} claims --json", env!("CARGO_BIN_EXE_incumbent"));
     let codes = || diagnosis(&host, &["--store", store, "--claims", &all]).0;
     let (stopped, token) = lead_in(&host, store, "a");
-    remembered(&host, token);
+    host.until_remembered(token);
     assert_eq!(codes(), always);
     stop(stopped.pid());
     host.ok(["--store", store, "depose", "jobs/x"]);

@@ -135,6 +135,16 @@ impl Host {
         log.lines().map(str::to_owned).collect()
     }
 
+    /// Waits until this host remembers the leader with this token: a task writes that, for which
+    /// nobody waits. What is found in a draft may never get into its place.
+    pub(crate) fn until_remembered(&self, token: u64) {
+        let (folder, pattern) = (self.path(".local/state/incumbent-witness"), format!("token {token}$"));
+        eventually("a memory of it", || {
+            let find = Command::new("grep").args(["-rlq", "--include=*.seen", &pattern]).arg(&folder).status();
+            find.unwrap().success().then_some(())
+        });
+    }
+
     /// Waits until the log has a line that starts like this, and answers with it.
     pub(crate) fn until_logged(&self, start: &str) -> String {
         eventually(&format!("{start:?} in the log"), || self.log().into_iter().find(|line| line.starts_with(start)))

@@ -19,11 +19,7 @@ fn led(host: &Host, more: &[&str]) -> u64 {
         let mut lines = log[before..].iter();
         lines.find_map(|line| line.strip_prefix("start ")?.strip_suffix(" a")?.parse::<u64>().ok())
     });
-    let memory = host.path(".local/state/incumbent-witness");
-    eventually("a memory of it", || {
-        let found = Command::new("grep").args(["-rlq", &format!("token {token}$")]).arg(&memory).status().unwrap();
-        found.success().then_some(())
-    });
+    host.until_remembered(token);
     run.signal(Signal::TERM);
     run.wait();
     token
