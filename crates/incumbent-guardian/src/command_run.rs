@@ -123,6 +123,15 @@ impl CommandRun {
         }
     }
 
+    /// SIGTERM once more to those that would have died of it. A shell that heard it while it was
+    /// starting a process leaves that one behind: it was not there yet, or had the shell's handler
+    /// at that moment. Those that handle it themselves may be busy with that: nobody hurries them.
+    fn ask_again(&self) {
+        for process in descendants().iter().filter(|process| process.dies_of(Signal::TERM)) {
+            kill_tree::signal(process, Signal::TERM);
+        }
+    }
+
     /// SIGKILL to all processes, until none is left. The next [`advance`](CommandRun::advance)
     /// begins with it.
     pub(crate) fn kill(&mut self) {
@@ -169,7 +178,11 @@ impl CommandRun {
             let left = descendants().iter().filter(|process| !process.zombie).count();
             reports.push(Report::LeftBehind(left as u64));
             self.terminate(now + self.leftover_grace);
-        } else if self.exit.is_none() {
+            self.look_again = Some(now);
+        } else if self.exit.is_some() {
+            self.ask_again();
+            self.look_again = Some(now + LAST_PAUSE);
+        } else {
             self.lend_terminal(now, home, &mut reports);
         }
         reports

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::{fs, io};
 
 use rustix::io::Errno;
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 
 use crate::fault;
 
@@ -41,6 +41,17 @@ fn unless_gone<T>(read: io::Result<T>) -> Result<Option<T>, Unreadable> {
 }
 
 impl Process {
+    /// Whether it neither handles nor ignores a signal that ends a process.
+    pub(crate) fn dies_of(&self, signal: Signal) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid.as_raw_pid())).unwrap_or_default();
+        let bit = 1_u64 << (signal.as_raw() - 1);
+        let is_set = |name: &str| {
+            let mask = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+            Some(u64::from_str_radix(mask.trim(), 16).ok()? & bit != 0)
+        };
+        !self.zombie && is_set("SigCgt") == Some(false) && is_set("SigIgn") == Some(false)
+    }
+
     /// `None`: it is gone.
     pub(crate) fn read(pid: Pid) -> Result<Option<Process>, Unreadable> {
         let stat = unless_gone(fs::read(format!("/proc/{}/stat", pid.as_raw_pid())))?;

@@ -30,6 +30,7 @@ fn main() {
         ("a_renewed_command_outlives_its_deadlines", a_renewed_command_outlives_its_deadlines),
         ("a_deadline_in_the_past_starts_nothing", a_deadline_in_the_past_starts_nothing),
         ("leftovers_are_gone_before_empty_is_said", leftovers_are_gone_before_empty_is_said),
+        ("what_a_command_starts_while_it_is_stopped_is_stopped", what_a_command_starts_while_it_is_stopped_is_stopped),
         ("a_killed_supervisor_takes_everyone_along", a_killed_supervisor_takes_everyone_along),
         ("a_dropped_handle_takes_everyone_along", a_dropped_handle_takes_everyone_along),
         ("a_held_lock_is_free_only_when_nobody_is_left", a_held_lock_is_free_only_when_nobody_is_left),
@@ -166,6 +167,17 @@ fn leftovers_are_gone_before_empty_is_said() {
     }
     assert_eq!(alive(&scenario.tag), []);
     assert_eq!(scenario.code(), 7);
+}
+
+/// It was not there when SIGTERM was sent, and would last for the whole grace.
+fn what_a_command_starts_while_it_is_stopped_is_stopped() {
+    let line = "trap 'sleep 1000 & exit 3' TERM; echo ready; while sleep 0.02; do :; done";
+    let mut scenario = Scenario::run(&["grace=3600000"], &["sh", "-c", line]);
+    scenario.says("ready");
+    kill(scenario.pid(), Signal::TERM);
+    scenario.says("exited 3");
+    scenario.says("empty");
+    assert_eq!(scenario.code(), 3);
 }
 
 fn a_killed_supervisor_takes_everyone_along() {

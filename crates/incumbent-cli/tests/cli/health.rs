@@ -83,7 +83,10 @@ fn a_full_disk_costs_the_office_until_there_is_space_again() {
     let said = run.until_said("a is unfit: ");
     assert!(said.contains("KiB free, 1 MiB wanted"), "{said}");
     run.until_said("a is fit again");
-    assert_eq!(run.line(), "leads 2");
+    // What still has the file open keeps its space for a moment: a term may be over before its
+    // command speaks.
+    let later = run.line();
+    assert!(later.starts_with("leads ") && later != "leads 1", "{later}");
     run.signal(Signal::TERM);
     run.wait();
 }
