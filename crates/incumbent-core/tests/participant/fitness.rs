@@ -250,6 +250,66 @@ fn a_change_that_was_refused_and_one_of_ten_minutes_ago_do_not_count() {
 }
 
 #[test]
+fn a_change_that_was_refused_takes_no_other_from_the_count() {
+    let mut driven = well();
+    (1..=4).for_each(|number| driven.sees_change(number, (number == 4).then_some(Refusal::TimedOut)));
+    assert!(falls_ill(&mut driven).held_back.is_some(), "three have been seen");
+}
+
+#[test]
+fn one_that_falls_ill_again_looks_at_once_and_says_again_why_it_stays() {
+    let mut driven = FirstInLine::unwell_before(vec![]);
+    driven.reads_line();
+    driven.unwell(false);
+    assert!(!driven.publishes().merit.unwell);
+    assert!(driven.call.is_none(), "{:?}", driven.call);
+    driven.unwell(true);
+    assert!(driven.publishes().merit.unwell);
+    driven.reads_line();
+    let said = driven.events().iter().filter(|event| **event == Event::Stays(Stay::NobodyFit)).count();
+    assert_eq!(said, 2);
+}
+
+#[test]
+fn one_that_cannot_read_its_line_says_that_it_stays_for_that() {
+    let mut driven = FirstInLine::unwell_before(vec![other(7, false)]);
+    assert!(matches!(driven.call, Some((_, Op::Line(..)))), "{:?}", driven.call);
+    driven.answer(Err(Fault::Permanent));
+    assert_eq!(driven.events().last(), Some(&Event::Stays(Stay::Refused(Refusal::Unable))));
+    assert_eq!(driven.is_told_to_stop(), None);
+}
+
+/// Those that step aside each time would never see that the one ahead of them is dead.
+#[test]
+fn attempts_in_vain_become_rarer() {
+    let mut driven = FirstInLine::unwell_before(vec![other(7, false)]);
+    let mut rests = Vec::new();
+    for _ in 0..5 {
+        driven.reads_line();
+        driven.writes();
+        // The heir is gone, and comes back.
+        driven.behind.clear();
+        driven.reads_line();
+        assert_eq!(driven.writes().handover.unwrap().refused, Some(Refusal::HeirGone));
+        driven.behind = vec![other(7, false)];
+        let mut rest = 0;
+        while !matches!(driven.call, Some((_, Op::Line(..)))) {
+            match &driven.call {
+                Some((_, Op::SetOffice(..))) => drop(driven.writes()),
+                Some(_) => driven.stands(),
+                None => {
+                    driven.pass(Duration::from_secs(1));
+                    rest += 1;
+                }
+            }
+        }
+        rests.push(rest);
+    }
+    let ttl = TTL.as_secs();
+    assert_eq!(rests, [ttl, 2 * ttl, 4 * ttl, 8 * ttl, 8 * ttl]);
+}
+
+#[test]
 fn in_a_frozen_election_nothing_is_looked_for() {
     let mut driven = FirstInLine::enlisting(None, false, vec![]);
     driven.office = Office::default().with_version(Version(3)).with_frozen(Frozen::new(Nonce(1), None, "firmware"));
