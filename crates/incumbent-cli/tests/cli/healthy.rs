@@ -104,6 +104,9 @@ fn a_leader_that_was_stopped_for_half_its_time() {
         }
         // Another one each time: one that is stopped again and again renews late, which is found.
         let mut leader = host.start(["run", "--ttl", "12s", "--name", "a", "jobs/x", "--", "sleep", "1000"]);
+        // A thread of its own writes the claim: one that is stopped before has work, and no claim.
+        let claims = || host.ok(["claims", "--json"]).json()["claims"].as_array().map_or(0, Vec::len);
+        eventually("a claim", || (claims() == 1).then_some(()));
         eventually("a renewal", || (silent() < TTL / 6).then_some(()));
         stop(leader.pid());
         eventually("half its time", || (silent() >= TTL / 2).then_some(()));
