@@ -12,7 +12,7 @@ use incumbent::fence::{BoxFuture, Fence, FenceError, FencingToken};
 use incumbent::health::Fitness;
 use incumbent::store::memory::{MemoryStore, Shape};
 use incumbent::store::{Alarm, Clock, ElectionName, Store, Timestamp, TokioClock};
-use incumbent::{Candidacy, CandidacyError, Client, CloseError, Leadership, LossReason, Role};
+use incumbent::{Candidacy, CandidacyError, Client, CloseError, Leadership, LossReason, Role, StandError};
 use incumbent_testkit::{Call, FaultStore, Faults, Mishap};
 
 const TTL: Duration = Duration::from_secs(15);
@@ -143,6 +143,23 @@ async fn a_session_that_is_slow_to_end_has_as_long_as_its_user_waits() {
     let client = fixture.client_after_a_term().await;
     fixture.faults.next(Call::Close, Mishap::DelayAnswer(TTL * 5));
     client.close(TTL * 10).await.expect("it was slow, and it was done");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_gets_in_line_while_a_client_is_being_closed() {
+    let fixture = Fixture::new();
+    let client = fixture.client_after_a_term().await;
+    fixture.faults.next(Call::Close, Mishap::DelayAnswer(TTL / 2));
+    let election = client.election("e").unwrap();
+    // The session is being ended when another handle of the same client asks for a place.
+    let (closed, stands) = tokio::join!(client.close(TTL), async {
+        tokio::time::sleep(TTL / 4).await;
+        election.candidate("late").stand().await
+    });
+    closed.expect("it was slow, and it was done");
+    assert!(matches!(stands, Err(StandError::Candidacy(CandidacyError::Closed))), "{stands:?}");
+    let line = fixture.store.line(&ElectionName::new("e").unwrap(), 9).await.unwrap();
+    assert_eq!(line.entries, [], "nothing of it is left");
 }
 
 #[tokio::test(start_paused = true)]

@@ -220,7 +220,9 @@ impl<S: Side> Driver<S> {
 
     fn on_stand(&mut self, stand: Stand) {
         let (id, shared, election) = (stand.id, stand.shared.clone(), stand.candidate.election.clone());
-        match self.side.stand(stand) {
+        // One that stands while the client is being closed would be in line after it is.
+        let stands = if self.closing.is_empty() { self.side.stand(stand) } else { Err(CandidacyError::Closed) };
+        match stands {
             Ok(()) => {
                 self.candidacies.insert(id, Handles::new(election, shared));
             }
