@@ -282,9 +282,10 @@ impl Inner {
     }
 
     async fn evict(&self, election: &ElectionName, seen: &Entry) -> Result<Cas, StoreError> {
-        let Some((suffix, token)) = keys::parse_id(&seen.id).filter(|(_, token)| *token == seen.token) else {
-            return Ok(Cas::Done);
-        };
+        let named = keys::parse_id(&seen.id).filter(|(suffix, token)| {
+            *token == seen.token && keys::Owner::read(suffix).map(|owner| owner.incarnation) == seen.incarnation
+        });
+        let Some((suffix, token)) = named else { return Ok(Cas::Done) };
         let key = self.keys.entry(election, &suffix);
         let version = i64::try_from(seen.version.0).unwrap_or(i64::MAX);
         let txn = TxnRequest {

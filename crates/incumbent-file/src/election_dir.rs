@@ -21,8 +21,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use incumbent_store::{
-    Cas, Cursor, Entry, EntryId, Held, Line, Observed, Place, Publication, Standing, StoreError, Timestamp, Token,
-    Version, random_id,
+    Cas, Cursor, Entry, EntryId, Held, Incarnation, Line, Observed, Place, Publication, Standing, StoreError,
+    Timestamp, Token, Version, random_id,
 };
 
 use crate::directory::{Directory, EVICTIONS, WAITERS};
@@ -320,8 +320,9 @@ impl<'a> ElectionDir<'a> {
     }
 
     /// Removes exactly the entry that was seen.
-    pub(crate) fn evict(&self, number: u64, seen: Version) -> Result<Cas, StoreError> {
-        let Some(record) = self.entry_record(number)? else { return Ok(Cas::Done) };
+    pub(crate) fn evict(&self, number: u64, of: Option<Incarnation>, seen: Version) -> Result<Cas, StoreError> {
+        let record = self.entry_record(number)?.filter(|record| Some(record.incarnation) == of);
+        let Some(record) = record else { return Ok(Cas::Done) };
         // Followers ask once in a TTL, and nearly always it has renewed meanwhile: then nothing is
         // written.
         match self.living_entry(number, &self.publications()?, &Owners::default())? {

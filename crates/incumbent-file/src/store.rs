@@ -99,9 +99,9 @@ impl Store for FileStore {
 
     fn evict<'a>(&'a self, election: &'a ElectionName, seen: &'a Entry) -> Fut<'a, Cas> {
         let number = number_of(&seen.id).filter(|number| *number == seen.token.get());
-        let (path, version) = (path_of(election), seen.version);
+        let (path, incarnation, version) = (path_of(election), seen.incarnation, seen.version);
         Box::pin(self.root.write("evicting", move |opened| match number {
-            Some(number) => ElectionDir::at(&opened.directory, path).evict(number, version),
+            Some(number) => ElectionDir::at(&opened.directory, path).evict(number, incarnation, version),
             None => Ok(Cas::Done),
         }))
     }

@@ -471,13 +471,25 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION {schema}.evict_1(e bytea, t bigint, version bigint) RETURNS boolean
+CREATE OR REPLACE FUNCTION {schema}.evict_2(e bytea, t bigint, i bytea, version bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM {schema}.begin_step_1();
     PERFORM {schema}.draw_1(e);
+    IF EXISTS (SELECT FROM {schema}.entry x WHERE x.election = e AND x.token = t AND x.incarnation <> i) THEN
+        RETURN true;
+    END IF;
     DELETE FROM {schema}.entry x WHERE x.election = e AND x.token = t AND x.changed = version;
     RETURN NOT {schema}.is_there_1(e, t);
+END
+$$;
+
+-- For libraries of versions 1 to 3.
+CREATE OR REPLACE FUNCTION {schema}.evict_1(e bytea, t bigint, version bigint) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN {schema}.evict_2(e, t, (SELECT x.incarnation FROM {schema}.entry x WHERE x.election = e AND x.token = t),
+        version);
 END
 $$;
 

@@ -205,7 +205,10 @@ impl Inner {
         if number_of(&seen.id) != token {
             return Ok(Cas::Done);
         }
-        let sql = self.schema.call("evict_1", &[&bytes(election), &token, &seen.version.0.cast_signed()]);
+        // Every entry has one here.
+        let Some(incarnation) = seen.incarnation else { return Ok(Cas::Done) };
+        let (incarnation, version) = (incarnation.to_bits().to_be_bytes(), seen.version.0.cast_signed());
+        let sql = self.schema.call("evict_2", &[&bytes(election), &token, &&incarnation[..], &version]);
         let rows = self.write_and_tell("evicting", sql, election, "g", Some(token)).await?;
         cas(&rows)
     }

@@ -277,8 +277,11 @@ impl Inner {
             // No entry is called so, and so it is not there.
             return Ok(Cas::Done);
         }
-        let version = keys::digits(seen.version.0);
-        let args = [election.as_str().as_bytes(), seen.id.as_str().as_bytes(), version.as_bytes()];
+        // Every entry has one here.
+        let Some(incarnation) = seen.incarnation else { return Ok(Cas::Done) };
+        let (incarnation, version) = (incarnation.to_string(), keys::digits(seen.version.0));
+        let args =
+            [election.as_str().as_bytes(), seen.id.as_str().as_bytes(), incarnation.as_bytes(), version.as_bytes()];
         self.run(&step::EVICT, Caller::default(), &args).await?.cas()
     }
 

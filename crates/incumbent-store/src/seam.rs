@@ -72,8 +72,9 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// later write.
     fn set_office<'a>(&'a self, election: &'a ElectionName, was: Version, to: &'a Office) -> Fut<'a, Cas>;
 
-    /// Removes exactly the entry that was seen: same id, same token, same version. [`Cas::Done`] if
-    /// it was gone already, [`Cas::Refused`] if it has changed since.
+    /// Removes exactly the entry that was seen: same id, token, incarnation and version. The
+    /// incarnation tells it from one that another store at the same place has made since, and
+    /// counted alike. [`Cas::Done`] if it was gone already, [`Cas::Refused`] if it has changed.
     fn evict<'a>(&'a self, election: &'a ElectionName, seen: &'a Entry) -> Fut<'a, Cas>;
 
     /// An operator's act, for a store that is older than it was: no token up to `floor` is given in

@@ -512,7 +512,7 @@ impl Inner {
         };
         let reader = Reader::new(self, client, election)?;
         let Some((entry, stat)) = reader.entry(name).await? else { return Ok(Cas::Done) };
-        if stat.czxid != zxid(token) {
+        if stat.czxid != zxid(token) || entry.incarnation != seen.incarnation {
             return Ok(Cas::Done);
         }
         if entry.version != seen.version {

@@ -194,12 +194,12 @@ async fn a_call_that_is_not_answered_holds_up_no_other() {
     let session = store.open_session(20 * TTL).await.unwrap();
     let leads = held(&session.enlist(&name("hangs"), &entry(1)).await.unwrap());
     server.sql(
-        "CREATE OR REPLACE FUNCTION hangs.evict_1(e bytea, t bigint, version bigint) RETURNS boolean LANGUAGE sql \
-         SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'SELECT pg_sleep(3600); SELECT true'",
+        "CREATE OR REPLACE FUNCTION hangs.evict_2(e bytea, t bigint, i bytea, version bigint) RETURNS boolean \
+         LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'SELECT pg_sleep(3600); SELECT true'",
     );
     let line = store.line(&leads.election, 1).await.unwrap();
     let mut hangs = pin!(store.evict(&leads.election, &line.entries[0]));
-    let asked = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%hangs%evict_1%' AND wait_event = 'PgSleep'";
+    let asked = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%hangs%evict_2%' AND wait_event = 'PgSleep'";
     let asked = until("it is asked", async || server.sql(asked) == "1");
     tokio::select! {
         evicted = &mut hangs => panic!("it hangs: {evicted:?}"),

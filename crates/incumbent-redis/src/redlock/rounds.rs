@@ -598,7 +598,10 @@ impl Rounds {
         seen: &Entry,
         within: Duration,
     ) -> Result<Cas, StoreError> {
-        let verb = Verb::Evict { election: election.clone(), token: seen.token, version: seen.version };
+        // Every entry has one here.
+        let Some(incarnation) = seen.incarnation else { return Ok(Cas::Done) };
+        let (election, token, version) = (election.clone(), seen.token, seen.version);
+        let verb = Verb::Evict { election, token, incarnation, version };
         let answers = self.ask_all(within, &request("", verb)).await;
         let store = store_of_majority(&answers, self.majority()).unwrap_or_default();
         let done = self.compared("evicting", store, &answers)?;

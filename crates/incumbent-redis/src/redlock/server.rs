@@ -67,8 +67,8 @@ pub(crate) enum Verb {
     Release { session: String, stay: Option<GivenUp>, elections: Vec<ElectionName> },
     /// What the candidate says becomes another, if it has this version, or an older one.
     Publish { session: String, held: Held, was: Version, version: Version, said: Vec<u8> },
-    /// The lock with this token goes, unless what it says is newer.
-    Evict { election: ElectionName, token: Token, version: Version },
+    /// The lock with this token and incarnation goes, unless what it says is newer.
+    Evict { election: ElectionName, token: Token, incarnation: Incarnation, version: Version },
 }
 
 /// Somebody who stands in an election.
@@ -309,8 +309,8 @@ impl Verb {
             Verb::Publish { session, held, was, version: to, said } => {
                 vec![name(&held.election), text(session), token(held.token), version(*was), version(*to), said.clone()]
             }
-            Verb::Evict { election, token: of, version: seen } => {
-                vec![name(election), token(*of), version(*seen)]
+            Verb::Evict { election, token: of, incarnation, version: seen } => {
+                vec![name(election), token(*of), text(&incarnation.to_string()), version(*seen)]
             }
         }
     }

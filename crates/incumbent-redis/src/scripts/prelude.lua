@@ -125,6 +125,10 @@ local function session_of(entry)
   return sub(entry, TOKEN + 1, TOKEN + SESSION)
 end
 
+local function incarnation_of(entry)
+  return sub(entry, TOKEN + SESSION + 1, TOKEN + SESSION + INCARNATION)
+end
+
 local function first_of(election)
   local key = call('ZRANGEBYLEX', LINES, '[' .. election .. '\0', '(' .. election .. '\1', 'LIMIT', 0, 1)[1]
   return key and sub(key, -TOKEN)
@@ -139,11 +143,10 @@ local function remove(election, token)
     return
   end
   local was_first = first_of(election) == token
-  local incarnation = sub(entry, TOKEN + SESSION + 1, TOKEN + SESSION + INCARNATION)
   draw()
   call('ZREM', LINES, key)
   call('HDEL', ENTRIES, key)
-  call('ZREM', PLACES, session_of(entry) .. '\0' .. key .. incarnation)
+  call('ZREM', PLACES, session_of(entry) .. '\0' .. key .. incarnation_of(entry))
   if call('HGET', LED, election) == token then
     call('HDEL', LED, election)
   end

@@ -259,14 +259,15 @@ if VERB == 'publish' then
 end
 
 if VERB == 'evict' then
-  local election, token, version = argument(1), argument(2), argument(3)
+  local election, token, incarnation, version = argument(1), argument(2), argument(3), argument(4)
   local lock = load(election)
-  if lock and lock.token == token and lock.version > version then
+  if not lock or lock.token ~= token or lock.incarnation ~= incarnation then
+    return answer('ok')
+  end
+  if lock.version > version then
     return answer('refused')
   end
-  if lock and lock.token == token then
-    call('HDEL', KEY, '/' .. election)
-  end
+  call('HDEL', KEY, '/' .. election)
   return answer('ok')
 end
 

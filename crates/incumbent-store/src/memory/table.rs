@@ -448,7 +448,11 @@ impl Table {
         self.expire(now);
         match self.entry_row(election, &seen.id) {
             Some((token, row)) if token == seen.token => {
-                if self.entry(now, token, row).version != seen.version {
+                let there = self.entry(now, token, row);
+                if there.incarnation != seen.incarnation {
+                    return Cas::Done;
+                }
+                if there.version != seen.version {
                     return Cas::Refused;
                 }
                 self.remove(election, token);

@@ -1,11 +1,12 @@
 //! Removing somebody else's entry: exactly the one that was seen, and its owner is told.
 
-use incumbent_store::{Cas, Place, Watched};
+use incumbent_store::{Cas, Incarnation, Place, Watched};
 
 use super::fixture::Fixture;
 use super::harness::Harness;
 
-/// Not another token's, not another election's, and not the next one of the same candidate.
+/// Not another token's or incarnation's, not another election's, and not the next one of the same
+/// candidate.
 pub async fn an_eviction_removes_exactly_what_was_seen<H: Harness>(harness: &H) {
     let fixture = Fixture::new(harness).await;
     let elsewhere = harness.election();
@@ -18,6 +19,11 @@ pub async fn an_eviction_removes_exactly_what_was_seen<H: Harness>(harness: &H) 
     other_token.token = held_elsewhere.token;
     fixture.store.evict(&fixture.election, &other_token).await.unwrap();
     assert!(first.leads(&held).await, "it has another token");
+    // As an entry of the store that was here before, and that began to count at one, too.
+    let mut other_incarnation = seen.clone();
+    other_incarnation.incarnation = Some(Incarnation::from_bits(held.incarnation.to_bits() ^ 1));
+    assert_eq!(fixture.store.evict(&fixture.election, &other_incarnation).await.unwrap(), Cas::Done);
+    assert!(first.leads(&held).await, "it has another incarnation");
     fixture.store.evict(&elsewhere, &seen).await.unwrap();
     assert!(second.leads(&held_elsewhere).await, "it is in another election");
     assert!(first.leads(&held).await, "it is in another election");

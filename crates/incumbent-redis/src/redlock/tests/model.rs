@@ -223,8 +223,9 @@ impl Model {
                 self.hash.locks.insert(held.election.clone(), lock);
                 Reply::Done
             }
-            Verb::Evict { election, token, version } => {
-                match self.load(wall, election).filter(|lock| lock.token == token.get()) {
+            Verb::Evict { election, token, incarnation, version } => {
+                let seen = |lock: &Held| lock.token == token.get() && lock.incarnation == *incarnation;
+                match self.load(wall, election).filter(seen) {
                     Some(lock) if lock.version > version.0 => return Reply::Refused,
                     Some(_) => self.hash.locks.remove(election),
                     None => None,

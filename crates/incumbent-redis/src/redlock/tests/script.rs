@@ -138,8 +138,8 @@ impl Pair {
                 Verb::Publish { session, held, was, version: Version(was.0 + 1), said }
             }
             10 => {
-                let (election, token, version) = (self.election(), self.token(), self.version());
-                Verb::Evict { election, token, version }
+                let (Stay { election, incarnation, .. }, token, version) = (self.stay(), self.token(), self.version());
+                Verb::Evict { election, token, incarnation, version }
             }
             _ => Verb::Read(self.election()),
         }
