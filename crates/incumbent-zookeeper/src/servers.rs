@@ -254,7 +254,7 @@ impl Servers {
         let mut session = self.asked().get(address).map(|asked| asked.session.clone());
         let tick = match self.tick {
             Some(tick) => tick,
-            None => self.granted(address, SHORTEST, &mut session).await? / 2,
+            None => self.shortest(address, ttl, &mut session).await? / 2,
         };
         // No tick that leaves anything of the TTL is longer than the TTL itself.
         let wanted = ttl.saturating_mul(2).min(LONGEST);
@@ -279,6 +279,25 @@ impl Servers {
             limit.timeout = limit.timeout.max(known.limit.timeout);
         }
         asked.insert(address.to_owned(), Asked { limit, session });
+    }
+
+    /// The shortest session that a server grants. The client waits for two fifths of what it asks
+    /// for and no longer, so one that has never answered is asked for twice as much each time: what
+    /// it grants then may be longer than its shortest, which takes more of the TTL and no less.
+    async fn shortest(
+        &self,
+        address: &str,
+        ttl: Duration,
+        session: &mut Option<SessionInfo>,
+    ) -> Result<Duration, Error> {
+        let is_known = session.is_some();
+        let mut timeout = SHORTEST;
+        loop {
+            match self.granted(address, timeout, session).await {
+                Err(Error::NoHosts | Error::ConnectionLoss) if !is_known && timeout < ttl => timeout *= 2,
+                granted => return granted,
+            }
+        }
     }
 
     /// What a server makes of this timeout.

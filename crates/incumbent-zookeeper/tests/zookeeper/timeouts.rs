@@ -88,6 +88,18 @@ async fn sessions_of_different_lengths_that_are_opened_together_are_all_granted(
     }
 }
 
+/// Its tick is learned by asking for a short session, and a client waits for an answer no longer
+/// than a part of what it asks for.
+#[tokio::test]
+async fn a_server_that_takes_half_a_second_to_answer_grants_sessions_all_the_same() {
+    let proxy = Proxy::start(&shared().await.endpoints()[0]).await;
+    proxy.set(Way::Delay(Duration::from_millis(250)));
+    let store = ZooKeeperStore::connect(&[&proxy.endpoint()], &ZooKeeperOptions::new().chroot("/slow")).unwrap();
+    let session = within(store.open_session(LONG)).await.unwrap();
+    let granted = session.liveness().ttl;
+    assert!(granted > LONG / 2, "{granted:?}");
+}
+
 /// Nobody can ask what the next server grants.
 #[tokio::test]
 async fn losing_a_connection_of_the_users_own_ends_the_term_and_says_what_to_do() {
