@@ -1,7 +1,7 @@
 //! The last word of a guardian: a file which says that nothing is left of what it was told to run.
 //!
-//! `run` makes it, the guardian writes into it as its last act, and whoever is first in line when
-//! both are gone, on the same start of the same host, reads it. A file that is not there or empty
+//! `run` makes it, the guardian writes into it as its last act, and the first in line reads it when
+//! both are gone, on the same start of the same host. A file that is not there or empty
 //! says nothing: the guardian was killed, is still at it, or belongs to another user.
 
 use std::fs::{self, OpenOptions};

@@ -127,7 +127,7 @@ async fn take_part(
     let election = client.election(args.target.election.as_str()).map_err(|error| Failure::usage(error.to_string()))?;
     let checks = health::checks(&args.candidate.health);
     let candidate = election.candidate(name).value(value_bytes(&args.candidate)).health(checks);
-    // Its work is done by whoever reads what we say.
+    // Its work is done by the program that reads what we say.
     let candidate = equipped(candidate.work_outlives_process(), &args.candidate);
     let mut quit = Quit::new()?;
     let grace = client.settings().grace;
