@@ -71,6 +71,9 @@ pub(crate) struct Servers {
     tick: Option<Duration>,
     /// By address.
     asked: Mutex<BTreeMap<String, Asked>>,
+    /// How often one that was never heard has not answered, by address. It says how long to wait
+    /// for its answer, and nothing else.
+    unheard: Mutex<BTreeMap<String, u32>>,
 }
 
 /// What is known of a server.
@@ -90,7 +93,7 @@ impl Servers {
         max_timeout: Option<Duration>,
         tick: Option<Duration>,
     ) -> Servers {
-        Servers { connector, names, tls, max_timeout, tick, asked: Mutex::default() }
+        Servers { connector, names, tls, max_timeout, tick, asked: Mutex::default(), unheard: Mutex::default() }
     }
 
     pub(crate) fn names(&self) -> String {
@@ -220,6 +223,7 @@ impl Servers {
         let unresolved = |address: &String| !self.tls && address.parse::<SocketAddr>().is_err();
         if !addresses.iter().any(unresolved) {
             asked.retain(|address, _| addresses.contains(address));
+            lock(&self.unheard).retain(|address, _| addresses.contains(address));
         }
         asked.values().map(|asked| asked.limit).reduce(Granted::and)
     }
@@ -282,22 +286,31 @@ impl Servers {
     }
 
     /// The shortest session that a server grants. The client waits for two fifths of what it asks
-    /// for and no longer, so one that has never answered is asked for twice as much each time: what
-    /// it grants then may be longer than its shortest, which takes more of the TTL and no less.
+    /// for and no longer, so one that was never heard is asked for twice as much each time: what it
+    /// grants then may be longer than its shortest, which takes more of the TTL and no less.
     async fn shortest(
         &self,
         address: &str,
         ttl: Duration,
         session: &mut Option<SessionInfo>,
     ) -> Result<Duration, Error> {
-        let is_known = session.is_some();
-        let mut timeout = SHORTEST;
-        loop {
-            match self.granted(address, timeout, session).await {
-                Err(Error::NoHosts | Error::ConnectionLoss) if !is_known && timeout < ttl => timeout *= 2,
-                granted => return granted,
+        if session.is_some() {
+            return self.granted(address, SHORTEST, session).await;
+        }
+        let doublings = lock(&self.unheard).get(address).copied().unwrap_or_default();
+        let wanted = SHORTEST.saturating_mul(1 << doublings).min(ttl.max(SHORTEST));
+        let granted = self.granted(address, wanted, session).await;
+        let mut unheard = lock(&self.unheard);
+        match granted {
+            Err(Error::NoHosts | Error::ConnectionLoss) if wanted < ttl => {
+                unheard.insert(address.to_owned(), doublings + 1);
+            }
+            Err(_) => {}
+            Ok(_) => {
+                unheard.remove(address);
             }
         }
+        granted
     }
 
     /// What a server makes of this timeout.
