@@ -266,6 +266,31 @@ async fn steps_of_one_session_in_many_elections_lock_one_row_to_renew() {
     client.batch_execute("ROLLBACK").await.unwrap();
 }
 
+/// Neither a leader nor a follower waits for those who change the line, nor writes.
+#[tokio::test]
+async fn who_asks_where_it_stands_locks_nothing_and_writes_nothing() {
+    let server = shared().await;
+    let two = Two::stand("unlocked", 10 * SHORT).await;
+    let others = locked(server, &two.leads).await;
+    assert!(two.leader_leads().await);
+    assert!(!two.follower_leads().await);
+    let line = within(store(&server.url()).line(&two.leads.election, 9)).await.unwrap();
+    assert_eq!(line.entries.len(), 2);
+    others.batch_execute("ROLLBACK").await.unwrap();
+
+    let client = raw(&server.url()).await;
+    for (held, place) in [(&two.leads, "leading"), (&two.follows, "behind")] {
+        let (session, token) = (session_of(held, &client).await, held.token);
+        client.batch_execute("BEGIN").await.unwrap();
+        let ask = format!("SELECT place FROM incumbent.standing_1($1, $2, {token})");
+        let said: String = client.query_one(&ask, &[&session, &two.election()]).await.unwrap().get(0);
+        let writes = "SELECT pg_current_xact_id_if_assigned() IS NOT NULL";
+        let writes: bool = client.query_one(writes, &[]).await.unwrap().get(0);
+        assert_eq!((&*said, writes), (place, false));
+        client.batch_execute("ROLLBACK").await.unwrap();
+    }
+}
+
 /// By the role's own limit, which is shorter than that of the step.
 #[tokio::test]
 async fn a_statement_that_the_server_gives_up_has_done_nothing_and_leaves_nothing_locked() {
