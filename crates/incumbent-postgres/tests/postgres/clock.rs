@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use incumbent_store::{Deposed, Ended, Nonce, Office, Place, Store, Token, Version};
+use incumbent_store::{Deposed, Ended, Nonce, Office, Place, Store, StoreError, Token, Version};
 use incumbent_testkit::servers::{PostgresServer, WallClock};
 
 use crate::harness::{TTL, entry, held, name, store};
@@ -60,4 +60,24 @@ async fn a_leap_while_the_clock_was_ahead_keeps_nobody_out_for_longer_than_the_l
         quiet_until <= clock_timestamp() + longest_us * interval '1 microsecond' FROM incumbent.store";
     assert_eq!(server.sql(quiet), "t|t", "neither none of it, nor an hour");
     session.enlist(&name("leap"), &entry(2)).await.expect_err("who led before may believe so");
+}
+
+/// In all elections: what one of them took for dead does not lead in another.
+#[tokio::test]
+async fn a_leader_that_was_removed_while_the_clock_was_ahead_does_not_live_again() {
+    let (server, clock) = with_a_clock().await;
+    let store = store(&server.url());
+    let [visited, unvisited] = [name("visited"), name("unvisited")];
+    let removed = store.open_session(HOUR / 4).await.unwrap();
+    removed.enlist(&visited, &entry(1)).await.unwrap();
+    removed.enlist(&unvisited, &entry(2)).await.unwrap();
+    clock.set(3_600);
+    let session = store.open_session(HOUR / 4).await.unwrap();
+    let next = session.enlist(&visited, &entry(3)).await.unwrap();
+    assert!(matches!(next.place, Place::Leading(_)), "{next:?}");
+    clock.set(0);
+    let renewal = removed.renew(&[]).await;
+    assert!(matches!(renewal, Err(StoreError::SessionGone)), "{renewal:?}");
+    let next = session.enlist(&unvisited, &entry(4)).await.unwrap();
+    assert!(matches!(next.place, Place::Leading(_)), "{next:?}");
 }
