@@ -81,14 +81,59 @@ async fn a_stale_leader_is_refused_at_every_level_even_with_an_older_snapshot() 
         begin(&client, level).await;
         fixture.raise(&fixture.new).await.unwrap();
         let refused = sqlstate(fixture.sql(&client, &fixture.old).await);
-        let expected = if level == LEVELS[0] { "IN409" } else { "40001" };
-        assert_eq!(refused.as_deref(), Some(expected), "{level}");
+        assert_eq!(refused.as_deref(), Some(refusal(level)), "{level}");
         begin(&client, level).await;
         assert_eq!(sqlstate(fixture.sql(&client, &fixture.old).await).as_deref(), Some("IN409"), "{level}, again");
         client.batch_execute("ROLLBACK").await.unwrap();
         let stale = fixture.raise(&fixture.old).await.unwrap_err();
         assert!(matches!(stale, FenceError::Stale { mark, .. } if mark == fixture.new.token), "{stale:?}");
     }
+}
+
+/// Where there was no mark, an older snapshot shows none, and the token would raise it.
+#[tokio::test]
+async fn a_stale_leader_is_refused_at_every_level_though_its_snapshot_is_older_than_the_first_mark() {
+    let client = client().await;
+    for level in LEVELS {
+        let fixture = Fixture::new("first-mark").await;
+        begin(&client, level).await;
+        fixture.raise(&fixture.new).await.unwrap();
+        let refused = sqlstate(fixture.sql(&client, &fixture.old).await);
+        assert_eq!(refused.as_deref(), Some(refusal(level)), "{level}");
+        begin(&client, level).await;
+        assert_eq!(sqlstate(fixture.sql(&client, &fixture.old).await).as_deref(), Some("IN409"), "{level}, again");
+    }
+}
+
+/// The successor has raised the mark and not committed: nobody knows yet which of them counts.
+#[tokio::test]
+async fn a_stale_leader_waits_at_every_level_for_a_raise_that_is_not_committed_and_is_refused() {
+    let (successor, stale, other) = (client().await, client().await, client().await);
+    let pid: i32 = stale.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+    for (level, first) in LEVELS.into_iter().flat_map(|level| [(level, false), (level, true)]) {
+        let fixture = Fixture::with_ttl("uncommitted", 20 * TTL).await;
+        if !first {
+            fixture.raise(&fixture.old).await.unwrap();
+        }
+        begin(&successor, level).await;
+        fixture.sql(&successor, &fixture.new).await.unwrap();
+        begin(&stale, level).await;
+        let commit = async {
+            until("it waits", async || {
+                let waits = "SELECT cardinality(pg_blocking_pids($1)) > 0";
+                other.query_one(waits, &[&pid]).await.unwrap().get(0)
+            })
+            .await;
+            successor.batch_execute("COMMIT").await.unwrap();
+        };
+        let (refused, ()) = tokio::join!(fixture.sql(&stale, &fixture.old), commit);
+        assert_eq!(sqlstate(refused).as_deref(), Some(refusal(level)), "{level}, the first mark: {first}");
+    }
+}
+
+/// What is said of a mark that is newer than the snapshot.
+fn refusal(level: &str) -> &'static str {
+    if level == LEVELS[0] { "IN409" } else { "40001" }
 }
 
 #[tokio::test]
@@ -164,7 +209,7 @@ async fn no_write_of_a_lower_token_is_accepted_once_the_mark_has_risen() {
         fixture.raise(&fixture.old).await.unwrap();
         let over = Arc::new(AtomicBool::new(false));
         let refusals = Arc::new(Mutex::new(Vec::new()));
-        let writers = (0..4).map(|_| {
+        let writers = (0..16).map(|_| {
             let (fixture, over, refusals, table) = (fixture.clone(), over.clone(), refusals.clone(), table.clone());
             tokio::spawn(async move {
                 let client = client().await;
