@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use incumbent_postgres::tokio_postgres::{self, Client};
+use incumbent_postgres::tokio_postgres::{self, Client, SimpleQueryMessage};
 use incumbent_postgres::{PostgresFence, PostgresStore};
 use incumbent_store::fence::{Fence as _, FenceError, FencingToken};
 use incumbent_store::{ElectionName, Held, Place, Session, Store, StoreId, Token};
@@ -366,6 +366,26 @@ async fn a_leader_that_is_paused_before_its_commit_holds_up_its_successor_for_ha
     .await;
     assert!(said.is_empty() || said.contains("the backend"), "{said}");
     assert!(paused.batch_execute("COMMIT").await.is_err(), "the server has ended it");
+}
+
+/// What the user has set is kept if it is less, and counts again once the transaction has ended.
+#[tokio::test]
+async fn a_transaction_may_be_idle_for_half_a_ttl_after_the_fence_and_for_no_longer_than_its_user_says() {
+    let fixture = Fixture::new("idle").await;
+    let client = client().await;
+    let show = "SHOW idle_in_transaction_session_timeout";
+    // In one message: it would be ended while it is being asked.
+    let (election, token) = (&fixture.election, fixture.new.get());
+    let asks = format!("BEGIN; SELECT incumbent.fence('{election}', {token}); {show}; COMMIT; {show}");
+    for (own, bound) in [("0", "1500ms"), ("1min", "1500ms"), ("1499ms", "1499ms")] {
+        client.batch_execute(&format!("SET idle_in_transaction_session_timeout = '{own}'")).await.unwrap();
+        let said = client.simple_query(&asks).await.unwrap();
+        let said = said.iter().filter_map(|part| match part {
+            SimpleQueryMessage::Row(row) => row.get(0),
+            _ => None,
+        });
+        assert_eq!(Vec::from_iter(said.skip(1)), [bound, own]);
+    }
 }
 
 /// What the documentation warns of, and what it says to do: ROLLBACK TO a savepoint that was set
