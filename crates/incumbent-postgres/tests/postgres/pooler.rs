@@ -1,11 +1,14 @@
 //! Answers that belong to others: what pgbouncer before 1.21 does after somebody has sent ahead,
-//! and that a store believes none of it.
+//! and that a store believes none of it. And a fence on connections that are given to somebody
+//! else after each transaction.
 
+use incumbent_postgres::PostgresFence;
 use incumbent_postgres::tokio_postgres::{self, Client, NoTls, SimpleQueryMessage, SimpleQueryRow};
+use incumbent_store::fence::{Fence as _, FenceError, FencingToken};
 use incumbent_store::{Cas, EntryId, Held, Place, Session, Store, StoreError};
 use incumbent_testkit::servers::{PgBouncer, PostgresServer};
 
-use crate::harness::{TTL, entry, held, name, raw, store, until, within};
+use crate::harness::{TTL, entry, held, name, raw, sqlstate, store, until, within};
 
 /// Looks like what is answered to a step of the store's, but for the number that it begins with.
 const LOOKS_LIKE_OURS: &str = "BEGIN; SELECT '7', 'hex'; SELECT true; COMMIT";
@@ -132,4 +135,46 @@ async fn an_answer_that_belongs_to_somebody_else_is_not_believed() {
     answered(&*session, &leads).await;
     assert_eq!(within(session.withdraw(&leads, None)).await.unwrap(), Cas::Done);
     assert_eq!(fixture.server.sql("SELECT count(*) FROM incumbent.entry"), "0");
+}
+
+/// The lock goes with the transaction, not with the connection; and nothing is prepared by a name,
+/// which the next connection would not know.
+#[tokio::test]
+async fn a_fence_holds_through_a_pooler() {
+    let server = PostgresServer::start_with(&["log_statement=all"]).await;
+    let pooler = PgBouncer::start(&server, 2).await;
+    let election = name("fence");
+    // It has no connection in common with those who come through the pooler.
+    let direct = PostgresFence::new(&store(&server.url()), &election);
+    let store = store(&pooler.url());
+    let fence = PostgresFence::new(&store, &election);
+    let mut tokens = Vec::new();
+    for number in 0..3 {
+        let session = store.open_session(20 * TTL).await.unwrap();
+        let entered = held(&session.enlist(&election, &entry(number)).await.unwrap());
+        tokens.push(FencingToken::new(entered.token, session.store_id()));
+    }
+    let [old, new, newest] = &tokens[..] else { panic!("{tokens:?}") };
+    let mut client = raw(&pooler.url()).await;
+    for token in [old, new] {
+        fence.raise(&election, token.clone()).await.unwrap();
+        let transaction = client.transaction().await.unwrap();
+        fence.check(&transaction, token).await.unwrap();
+        transaction.commit().await.unwrap();
+    }
+    let transaction = client.transaction().await.unwrap();
+    let stale = fence.check(&transaction, old).await.unwrap_err();
+    assert!(matches!(stale, FenceError::Stale { mark, .. } if mark == new.token), "{stale:?}");
+    drop(transaction);
+    let logs = server.logs();
+    assert!(logs.contains("execute <unnamed>") && !logs.contains("execute s"), "something is prepared by a name");
+
+    let sql = |token: &FencingToken| format!("SELECT incumbent.fence('{election}', {})", token.get());
+    client.batch_execute(&format!("BEGIN; {}", sql(new))).await.unwrap();
+    let waits = within(direct.raise(&election, newest.clone())).await.unwrap_err();
+    assert!(waits.is_transient(), "{waits}");
+    client.batch_execute("COMMIT").await.unwrap();
+    within(direct.raise(&election, newest.clone())).await.unwrap();
+    assert_eq!(sqlstate(client.batch_execute(&sql(new)).await).as_deref(), Some("IN409"));
+    client.batch_execute(&sql(newest)).await.unwrap();
 }
