@@ -81,7 +81,12 @@ pub(crate) fn sqlstate<T>(answer: Result<T, tokio_postgres::Error>) -> Option<St
 
 /// Waits until a backend waits for a lock, in a statement that contains this.
 pub(crate) async fn until_blocked(server: &PostgresServer, statement: &str) {
+    until("somebody waits for a lock", async || is_blocked(server, statement)).await;
+}
+
+/// Whether a backend waits for a lock, in a statement that contains this.
+pub(crate) fn is_blocked(server: &PostgresServer, statement: &str) -> bool {
     let sql =
         format!("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%{statement}%'");
-    until("somebody waits for a lock", async || server.sql(&sql) != "0").await;
+    server.sql(&sql) != "0"
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use incumbent_postgres::tokio_postgres::Client;
 use incumbent_store::{Cas, Held, Place, Session, Store, StoreError};
+use incumbent_testkit::proxy::Proxy;
 use incumbent_testkit::servers::{PgBouncer, PostgresServer};
 
-use crate::harness::{entry, held, name, raw, shared, sqlstate, store, until, until_blocked, within};
+use crate::harness::{entry, held, is_blocked, name, raw, shared, sqlstate, store, until, until_blocked, within};
 
 /// Long enough to open a transaction in, short enough to wait for.
 const SHORT: Duration = Duration::from_secs(2);
@@ -317,18 +318,7 @@ async fn a_write_whose_backend_ends_is_an_unknown_outcome_and_leaves_nothing_loc
         let session = store(&url).open_session(20 * SHORT).await.unwrap();
         let leads = held(&session.enlist(&name("ended"), &entry(1)).await.unwrap());
         let client = locked(&server, &leads).await;
-        let withdrawal = tokio::spawn({
-            let (session, leads) = (session.clone(), leads.clone());
-            async move {
-                loop {
-                    let outcome = session.withdraw(&leads, None).await;
-                    // On a busy machine it may have given up waiting for the lock.
-                    if !matches!(outcome, Err(StoreError::Unavailable { .. })) {
-                        return outcome;
-                    }
-                }
-            }
-        });
+        let withdrawal = tokio::spawn(withdraw_until_known(session.clone(), leads.clone()));
         until("its backend is ended", async || {
             server.sql(
                 "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
@@ -340,6 +330,41 @@ async fn a_write_whose_backend_ends_is_an_unknown_outcome_and_leaves_nothing_loc
         assert!(matches!(unknown, Err(StoreError::OutcomeUnknown { .. })), "{url}: {unknown:?}");
         client.batch_execute("ROLLBACK").await.unwrap();
         within(session.withdraw(&leads, None)).await.unwrap();
+    }
+}
+
+/// The server does not know that nobody waits for it: it goes on once it has the lock.
+#[tokio::test]
+async fn a_write_whose_network_is_cut_while_it_waits_is_an_unknown_outcome_and_repeating_it_settles_it() {
+    let server = PostgresServer::start().await;
+    let proxy = Proxy::start(&server.endpoint()).await;
+    let store = store(&format!("postgres://postgres@{}/postgres", proxy.endpoint()));
+    let session = store.open_session(60 * SHORT).await.unwrap();
+    let leads = held(&session.enlist(&name("cut"), &entry(1)).await.unwrap());
+    let client = locked(&server, &leads).await;
+    let withdrawal = tokio::spawn(withdraw_until_known(session.clone(), leads.clone()));
+    until("the network is cut", async || {
+        if is_blocked(&server, "withdraw_1") {
+            proxy.reset();
+        }
+        withdrawal.is_finished()
+    })
+    .await;
+    let unknown = withdrawal.await.unwrap();
+    assert!(matches!(unknown, Err(StoreError::OutcomeUnknown { .. })), "{unknown:?}");
+    client.batch_execute("ROLLBACK").await.unwrap();
+    let again = within(withdraw_until_known(session, leads)).await;
+    assert!(matches!(again, Ok(Cas::Done)), "{again:?}");
+    assert_eq!(server.sql("SELECT count(*) FROM incumbent.entry"), "0");
+}
+
+/// On a busy machine it may give up waiting for a lock or for a connection, and has done nothing.
+async fn withdraw_until_known(session: Arc<dyn Session>, leads: Held) -> Result<Cas, StoreError> {
+    loop {
+        let outcome = session.withdraw(&leads, None).await;
+        if !matches!(outcome, Err(StoreError::Unavailable { .. })) {
+            return outcome;
+        }
     }
 }
 
