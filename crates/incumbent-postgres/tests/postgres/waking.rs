@@ -4,28 +4,19 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
+use incumbent_postgres::PostgresStore;
 use incumbent_postgres::tokio_postgres::{self, AsyncMessage, Client, NoTls};
 use incumbent_store::{
-    Cas, Deposed, ElectionName, EntryId, Held, MAX_NAME_BYTES, Place, Publication, Session, Store, Version, Watched,
+    Cas, Deposed, ElectionName, EntryId, Held, MAX_NAME_BYTES, Office, Place, Publication, Session, Store, Version,
+    Watched,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::harness::{TTL, entry, held, name, raw, shared, store, until, within};
 
-/// One follower behind a leader, with a watch; whether it wakes.
-async fn follow(url: &str, test: &str) -> (incumbent::Candidacy, incumbent::Leadership) {
-    let client = incumbent::Client::builder().ttl(TTL).with_store(store(url)).await.unwrap();
-    let election = client.election(name(test).as_str()).unwrap();
-    let mut leading = election.candidate("leader").stand().await.unwrap();
-    let leadership = crate::harness::lead(&mut leading).await;
-    let other = incumbent::Client::builder().ttl(TTL).with_store(store(url)).await.unwrap();
-    let follower = other.election(leadership.election().as_str()).unwrap().candidate("follower").stand().await.unwrap();
-    let (reader, election) = (store(url), leadership.election().clone());
-    until("both are in line", async || reader.line(&election, 9).await.unwrap().entries.len() == 2).await;
-    drop(leading);
-    (follower, leadership)
-}
+/// So long that half of it is longer than any test waits.
+const LONG: Duration = Duration::from_secs(600);
 
 /// One who does nothing but listen, and what it hears.
 async fn listen(url: &str, channel: &str) -> (Client, mpsc::UnboundedReceiver<String>) {
@@ -108,6 +99,33 @@ async fn renewals_and_those_who_join_behind_others_are_told_to_nobody() {
 }
 
 #[tokio::test]
+async fn what_a_leader_says_and_what_the_office_record_says_is_told() {
+    let server = shared().await;
+    let store = store(&format!("{}?schema=told", server.url()));
+    let channel = store.identity().await.unwrap();
+    let (_listening, mut heard) = listen(&server.url(), channel.as_str()).await;
+    let election = name("told");
+    let [leader, follower] = [store.open_session(20 * TTL).await.unwrap(), store.open_session(20 * TTL).await.unwrap()];
+    let leads = held(&leader.enlist(&election, &entry(1)).await.unwrap());
+    follower.enlist(&election, &entry(2)).await.unwrap();
+    // That it is elected may be told late, and by itself, or not at all.
+    let elected = format!("{} h", hex(&election));
+    let mut next = async || loop {
+        let said = within(heard.recv()).await.unwrap();
+        if said != elected {
+            return said;
+        }
+    };
+    let was = store.line(&election, 1).await.unwrap().entries[0].version;
+    leader.publish(&leads, was, &Publication::new("another")).await.unwrap().unwrap();
+    assert_eq!(next().await, format!("{} e{} h", hex(&election), leads.token));
+    let mut office = Office::default();
+    office.deposed = Some(Deposed::new(leads.token));
+    assert_eq!(store.set_office(&election, Version::NONE, &office).await.unwrap(), Cas::Done);
+    assert_eq!(next().await, format!("{} o", hex(&election)));
+}
+
+#[tokio::test]
 async fn what_was_refused_is_told_to_nobody() {
     let server = shared().await;
     let store = store(&format!("{}?schema=refused", server.url()));
@@ -137,16 +155,25 @@ fn hex(election: &ElectionName) -> String {
     election.as_str().bytes().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Only one that listens hears of the handover: both sessions are too long for anybody to look.
 #[tokio::test]
 async fn a_connection_that_stops_listening_is_made_again() {
     let server = shared().await;
-    let url = format!("{}?schema=listens_again&application_name=listens_again", server.url());
-    let (mut follower, leadership) = follow(&url, "again").await;
-    let killed = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
-        WHERE application_name = 'listens_again' AND query LIKE '%idle_session_timeout%'";
-    until("it listens", async || server.sql(killed) != "0").await;
-    leadership.resign().await.unwrap();
-    crate::harness::lead(&mut follower).await;
+    let follower = format!("{}?application_name=listens_again", server.url());
+    let pair = Pair::stand(&name("again"), &server.url(), &follower).await;
+    let listens = "SELECT pid FROM pg_stat_activity \
+        WHERE application_name = 'listens_again' AND query LIKE 'SET idle_session_timeout%'";
+    let mut pid = String::new();
+    until("it listens", async || {
+        pid = server.sql(listens);
+        !pid.is_empty()
+    })
+    .await;
+    server.sql(&format!("SELECT pg_terminate_backend({pid})"));
+    until("another one listens", async || !["", &*pid].contains(&&*server.sql(listens))).await;
+    until("it is known", async || pair.follower_store.promises().await.unwrap().watches).await;
+    assert!(!pair.wake.is_finished(), "it waits");
+    pair.hand_over().await;
 }
 
 #[tokio::test]
@@ -237,7 +264,8 @@ async fn the_end_of_a_silent_leader_is_timed_and_not_told() {
     let election = name("silent");
     let silent = store.open_session(Duration::from_secs(2)).await.unwrap();
     let leads = held(&silent.enlist(&election, &entry(1)).await.unwrap());
-    let follower = store.open_session(20 * TTL).await.unwrap();
+    // Long enough for it not to look by itself.
+    let follower = store.open_session(LONG).await.unwrap();
     let standing = follower.enlist(&election, &entry(2)).await.unwrap();
     let mut watched = Watched::new(held(&standing), standing.office.version);
     watched.ahead = Some(leads.entry.clone());
@@ -255,13 +283,13 @@ struct Pair {
     leader: Arc<dyn Session>,
     leads: Held,
     wake: JoinHandle<Result<(), incumbent_store::StoreError>>,
+    follower_store: PostgresStore,
     _follower: Arc<dyn Session>,
 }
 
 impl Pair {
     /// The follower goes by a URL of its own.
     async fn stand(election: &ElectionName, leader: &str, follower: &str) -> Pair {
-        const LONG: Duration = Duration::from_secs(600);
         let (leader_store, follower_store) = (store(leader), store(follower));
         let leader = leader_store.open_session(LONG).await.unwrap();
         let leads = held(&leader.enlist(election, &entry(1)).await.unwrap());
@@ -274,7 +302,7 @@ impl Pair {
         let wake = tokio::spawn(follower.watch(&watched, standing.cursor));
         until("it waits", async || follower_store.watches() == 1).await;
         follower_store.promises().await.unwrap();
-        Pair { leader, leads, wake, _follower: follower }
+        Pair { leader, leads, wake, follower_store, _follower: follower }
     }
 
     async fn hand_over(self) {
