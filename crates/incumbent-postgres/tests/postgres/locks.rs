@@ -163,10 +163,12 @@ async fn a_renewal_that_waited_past_the_end_of_its_session_does_not_revive_it() 
     client.query("SELECT FROM incumbent.session WHERE id = $1 FOR UPDATE", &[&session]).await.unwrap();
     let leader = two.leader.clone();
     let renewal = tokio::spawn(async move { leader.renew(&[]).await });
+    let id = session.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    // On a slow machine it gives up waiting before anybody has seen it.
+    until("it waits", async || is_blocked(server, &format!("renew_1%{id}")) || renewal.is_finished()).await;
     until_expired(&two.leads, &other).await;
     client.batch_execute("COMMIT").await.unwrap();
     let renewal = within(renewal).await.unwrap();
-    // On a slow machine it may have given up waiting for the lock.
     let gave_up = matches!(renewal, Err(StoreError::Unavailable { .. }));
     assert!(matches!(renewal, Err(StoreError::SessionGone)) || gave_up, "{renewal:?}");
     assert!(matches!(two.leader.renew(&[]).await, Err(StoreError::SessionGone)));
