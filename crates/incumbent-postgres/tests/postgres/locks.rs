@@ -8,6 +8,7 @@ use incumbent_postgres::tokio_postgres::Client;
 use incumbent_store::{Cas, Held, Place, Session, Store, StoreError};
 use incumbent_testkit::proxy::Proxy;
 use incumbent_testkit::servers::{PgBouncer, PostgresServer};
+use tokio::task::JoinSet;
 
 use crate::harness::{entry, held, is_blocked, name, raw, shared, sqlstate, store, until, until_blocked, within};
 
@@ -368,6 +369,35 @@ async fn withdraw_until_known(session: Arc<dyn Session>, leads: Held) -> Result<
             return outcome;
         }
     }
+}
+
+/// Calls that hang have all the turns that there are for calls.
+#[tokio::test]
+async fn a_renewal_is_answered_while_calls_hang() {
+    let server = shared().await;
+    let store = store(&format!("{}?schema=all_hang", server.url()));
+    let session = store.open_session(60 * SHORT).await.unwrap();
+    let leads = held(&session.enlist(&name("hangs"), &entry(1)).await.unwrap());
+    server.sql(
+        "CREATE OR REPLACE FUNCTION all_hang.evict_2(e bytea, t bigint, i bytea, version bigint) RETURNS boolean \
+         LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'SELECT pg_sleep(3600); SELECT true'",
+    );
+    let seen = store.line(&leads.election, 1).await.unwrap().entries.remove(0);
+    let mut hanging = JoinSet::new();
+    for _ in 0..4 {
+        let (store, election, seen) = (store.clone(), leads.election.clone(), seen.clone());
+        hanging.spawn(async move { store.evict(&election, &seen).await });
+    }
+    let asked =
+        "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%all_hang%evict_2%' AND wait_event = 'PgSleep'";
+    until("all are asked", async || server.sql(asked) == "4").await;
+    let standing = session.standing(&leads, None);
+    tokio::select! {
+        biased;
+        renewal = within(session.renew(std::slice::from_ref(&leads))) => drop(renewal.unwrap()),
+        standing = standing => panic!("the case is no case: calls have a turn: {standing:?}"),
+    }
+    assert!(hanging.try_join_next().is_none(), "they hang");
 }
 
 /// A transaction of somebody else's that has the election locked.
