@@ -1,6 +1,6 @@
 //! Answers that belong to others: what pgbouncer before 1.21 does after somebody has sent ahead,
-//! and that a store believes none of it. And a fence on connections that are given to somebody
-//! else after each transaction.
+//! and that a store believes none of it. Connections that others have, and a fence on those that
+//! are given to somebody else after each transaction.
 
 use incumbent_postgres::PostgresFence;
 use incumbent_postgres::tokio_postgres::{self, Client, NoTls, SimpleQueryMessage, SimpleQueryRow};
@@ -8,7 +8,7 @@ use incumbent_store::fence::{Fence as _, FenceError, FencingToken};
 use incumbent_store::{Cas, EntryId, Held, Place, Session, Store, StoreError};
 use incumbent_testkit::servers::{PgBouncer, PostgresServer};
 
-use crate::harness::{TTL, entry, held, name, raw, sqlstate, store, until, within};
+use crate::harness::{TTL, entry, held, lead, name, raw, sqlstate, store, until, within};
 
 /// Looks like what is answered to a step of the store's, but for the number that it begins with.
 const LOOKS_LIKE_OURS: &str = "BEGIN; SELECT '7', 'hex'; SELECT true; COMMIT";
@@ -177,4 +177,38 @@ async fn a_fence_holds_through_a_pooler() {
     within(direct.raise(&election, newest.clone())).await.unwrap();
     assert_eq!(sqlstate(client.batch_execute(&sql(new)).await).as_deref(), Some("IN409"));
     client.batch_execute(&sql(newest)).await.unwrap();
+}
+
+/// Long transactions of the application's, say: its leader cannot renew. It knows that it leads no
+/// longer before another does, and is there again when they have ended.
+#[tokio::test]
+async fn who_gets_no_connection_since_others_have_them_all_gives_way_and_comes_back() {
+    let server = PostgresServer::start().await;
+    let pooler = PgBouncer::start(&server, 2).await;
+    let election = name("used-up");
+    let stand = async |url: String| {
+        let client = incumbent::Client::builder().ttl(TTL).with_store(store(&url)).await.unwrap();
+        client.election(election.as_str()).unwrap().candidate("a").stand().await.unwrap()
+    };
+    let mut pooled = stand(pooler.url()).await;
+    let first = lead(&mut pooled).await;
+    let mut direct = stand(server.url()).await;
+    let others = [raw(&pooler.url()).await, raw(&pooler.url()).await];
+    for other in &others {
+        other.batch_execute("BEGIN").await.unwrap();
+    }
+    let second = lead(&mut direct).await;
+    assert!(first.term().check().is_err(), "both lead");
+    assert!(second.token().token > first.token().token);
+    drop(first);
+    for other in &others {
+        other.batch_execute("COMMIT").await.unwrap();
+    }
+    let (line, token) = (store(&server.url()), second.token().token);
+    until("it is in line again", async || {
+        line.line(&election, 9).await.unwrap().entries.iter().any(|entry| entry.token > token)
+    })
+    .await;
+    second.resign().await.unwrap();
+    assert!(lead(&mut pooled).await.token().token > token);
 }
