@@ -232,6 +232,44 @@ async fn a_replica_that_lags_behind_and_takes_over_gives_no_token_twice_and_make
     assert!(next.token > last.token.max(late.token), "after {last:?} and {late:?}");
 }
 
+/// The new primary knows the leader that has left, and not the one that leads. Whoever stands behind
+/// the first moves up only when the second has given up.
+#[tokio::test]
+async fn nobody_moves_up_behind_a_known_leader_while_a_forgotten_one_may_be_in_office() {
+    let pair = Pair::start().await;
+    let store = pair.redis.open();
+    let (first, second) = (store.open_session(LONG).await.unwrap(), store.open_session(LONG).await.unwrap());
+    let left = held(&first.enlist(&jobs(), &entry(1)).await.unwrap());
+    let forgotten = held(&second.enlist(&jobs(), &entry(2)).await.unwrap());
+    pair.synchronised().await;
+    pair.cut_off();
+    first.withdraw(&left, None).await.unwrap();
+    let elected = second.standing(&forgotten, None).await.unwrap();
+    assert_eq!(elected.place, Place::Leading(forgotten.clone()));
+    pair.promote();
+
+    let mut third = None;
+    until("the connection is made again", async || {
+        third = store.open_session(LONG).await.ok();
+        third.is_some()
+    })
+    .await;
+    let third = third.unwrap();
+    let behind = third.enlist(&jobs(), &entry(3)).await.unwrap();
+    assert!(matches!(behind.place, Place::Behind { .. }), "{behind:?}");
+    first.withdraw(&left, None).await.unwrap();
+    let next = held(&behind);
+    let early = third.standing(&next, None).await;
+    assert!(matches!(early, Err(StoreError::Unavailable { .. })), "beside {elected:?}: {early:?}");
+    // The TTL passes, half of it in each step.
+    let pass = format!("-{}", LONG.as_millis());
+    for _ in 0..3 {
+        pair.replica.cli(&["HINCRBY", &pair.redis.key("m"), "wall", &pass]);
+        third.renew(&[]).await.unwrap();
+    }
+    assert_eq!(third.standing(&next, None).await.unwrap().place, Place::Leading(next));
+}
+
 #[tokio::test]
 async fn a_failover_costs_neither_the_leader_its_office_nor_a_session_its_life() {
     let pair = Pair::start().await;
