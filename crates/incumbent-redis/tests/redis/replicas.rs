@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use incumbent_redis::{GuardedScript, RedisFence, RedisStore, RedisWrite};
 use incumbent_store::fence::{Fence, FenceError, FencingToken};
-use incumbent_store::{Place, Store, StoreError, StoreId, Token, Watched};
+use incumbent_store::{Ended, Nonce, Office, Place, Store, StoreError, StoreId, Token, Version, Watched};
 use incumbent_testkit::servers::RedisServer;
 
 use crate::harness::{entry, held, jobs, until, within};
@@ -64,6 +64,26 @@ async fn a_step_counts_only_when_the_replica_has_it() {
     let withdrawn = within(session.withdraw(&leading, None)).await;
     assert!(matches!(withdrawn, Err(StoreError::OutcomeUnknown { .. })), "{withdrawn:?}");
     servers.replica.resume();
+}
+
+/// What operators do, too: what a failover undoes was never done.
+#[tokio::test]
+async fn an_order_and_an_eviction_count_only_when_the_replica_has_them() {
+    let servers = Replicated::start().await;
+    let store = servers.store();
+    let session = store.open_session(TTL).await.unwrap();
+    let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
+    let seen = store.line(&jobs(), 9).await.unwrap().entries.remove(0);
+    let (election, order) = (jobs(), Office::default().with_ended(Ended::new(Nonce(1), TTL)));
+
+    servers.replica.pause();
+    let ordered = within(store.set_office(&election, Version::NONE, &order)).await;
+    assert!(matches!(ordered, Err(StoreError::OutcomeUnknown { .. })), "{ordered:?}");
+    let evicted = within(store.evict(&election, &seen)).await;
+    assert!(matches!(evicted, Err(StoreError::OutcomeUnknown { .. })), "{evicted:?}");
+    servers.replica.resume();
+    until("the replica is back", async || session.renew(&[]).await.is_ok()).await;
+    assert_eq!(session.renew(std::slice::from_ref(&leading)).await.unwrap().gone, [leading]);
 }
 
 /// A replica confirms what a connection has written; there are servers where one that has written
