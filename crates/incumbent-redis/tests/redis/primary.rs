@@ -163,17 +163,18 @@ async fn several_servers_that_are_no_cluster_are_refused() {
     }
 }
 
-/// Two members of a cluster, each with half of the slots.
-async fn cluster() -> [RedisServer; 2] {
+/// Three members of a cluster, each with a third of the slots.
+async fn cluster() -> [RedisServer; 3] {
     let start = async || {
         RedisServer::start_with(&["--cluster-enabled", "yes", "--cluster-port", &free_port().to_string()]).await
     };
-    let nodes = [start().await, start().await];
-    nodes[0].cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "8191"]);
-    nodes[1].cli(&["CLUSTER", "ADDSLOTSRANGE", "8192", "16383"]);
-    let bus = nodes[1].cli(&["CONFIG", "GET", "cluster-port"]);
-    let bus = bus.lines().last().unwrap();
-    nodes[0].cli(&["CLUSTER", "MEET", "127.0.0.1", &nodes[1].port().to_string(), bus]);
+    let nodes = [start().await, start().await, start().await];
+    for (node, [first, last]) in nodes.iter().zip([["0", "5460"], ["5461", "10922"], ["10923", "16383"]]) {
+        assert_eq!(node.cli(&["CLUSTER", "ADDSLOTSRANGE", first, last]), "OK");
+        let bus = node.cli(&["CONFIG", "GET", "cluster-port"]);
+        let bus = bus.lines().last().unwrap();
+        assert_eq!(nodes[0].cli(&["CLUSTER", "MEET", "127.0.0.1", &node.port().to_string(), bus]), "OK");
+    }
     until("the cluster is whole", async || {
         nodes.iter().all(|node| node.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok"))
     })
@@ -181,12 +182,18 @@ async fn cluster() -> [RedisServer; 2] {
     nodes
 }
 
+/// Which of them keeps this key.
+fn owner(nodes: &[RedisServer; 3], key: &str) -> usize {
+    let slot: usize = nodes[0].cli(&["CLUSTER", "KEYSLOT", key]).parse().unwrap();
+    [0, 5461, 10923].partition_point(|first| *first <= slot) - 1
+}
+
 #[tokio::test]
 async fn in_a_cluster_the_member_that_keeps_our_keys_is_found_also_when_it_becomes_another() {
     let nodes = cluster().await;
     let slot = nodes[0].cli(&["CLUSTER", "KEYSLOT", "{incumbent}:m"]);
-    let slot_owner = usize::from(slot.parse::<u16>().unwrap() >= 8192);
-    let (from, to) = (&nodes[slot_owner], &nodes[1 - slot_owner]);
+    let slot_owner = owner(&nodes, "{incumbent}:m");
+    let (from, to) = (&nodes[slot_owner], &nodes[(slot_owner + 1) % 3]);
     // The one that does not keep them is asked first.
     let store = RedisStore::from_url(&format!("redis://{},{}", to.endpoint(), from.endpoint())).unwrap();
     let (session, second) = (store.open_session(TTL * 10).await.unwrap(), store.open_session(TTL * 10).await.unwrap());
@@ -211,7 +218,7 @@ async fn in_a_cluster_the_member_that_keeps_our_keys_is_found_also_when_it_becom
     assert!(matches!(between, Err(StoreError::Unavailable { .. })), "half of it has moved: {between:?}");
     migrate(&["e", "p", "o", "z", "h"]);
     for node in [to, from] {
-        node.cli(&["CLUSTER", "SETSLOT", &slot, "NODE", &ids[1]]);
+        assert_eq!(node.cli(&["CLUSTER", "SETSLOT", &slot, "NODE", &ids[1]]), "OK");
     }
 
     // The one that no longer keeps them says so, and the other is asked at once.
