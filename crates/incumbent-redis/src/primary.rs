@@ -180,8 +180,8 @@ async fn look_at(
                 let what = format!("the key {key:?} is a {is} of somebody else's; choose another prefix (?prefix=...)");
                 return Err(StoreError::Foreign { what });
             }
-            Err(error) => match error.redirect_node() {
-                Some((host, port)) => return Ok(Looked::Moved(host.to_owned(), port)),
+            Err(error) => match moved_to(&error) {
+                Some((host, port)) => return Ok(Looked::Moved(host, port)),
                 None => return Err(classify_dial(error, what)),
             },
         }
@@ -198,4 +198,12 @@ async fn look_at(
         return Err(StoreError::Misuse { what: what.to_owned() });
     }
     Ok(Looked::Ready)
+}
+
+/// Where a member of a cluster says that a key is: `host:port` stands beside its slot. The host of an
+/// IPv6 address has colons of its own, and one that is not said is the same.
+fn moved_to(error: &RedisError) -> Option<(String, u16)> {
+    let (address, _slot) = error.redirect_node()?;
+    let (host, port) = address.rsplit_once(':')?;
+    Some((host.to_owned(), port.parse().ok()?))
 }

@@ -171,6 +171,8 @@ async fn cluster() -> [RedisServer; 3] {
     let nodes = [start().await, start().await, start().await];
     for (node, [first, last]) in nodes.iter().zip([["0", "5460"], ["5461", "10922"], ["10923", "16383"]]) {
         assert_eq!(node.cli(&["CLUSTER", "ADDSLOTSRANGE", first, last]), "OK");
+    }
+    for node in &nodes[1..] {
         let bus = node.cli(&["CONFIG", "GET", "cluster-port"]);
         let bus = bus.lines().last().unwrap();
         assert_eq!(nodes[0].cli(&["CLUSTER", "MEET", "127.0.0.1", &node.port().to_string(), bus]), "OK");
@@ -193,9 +195,9 @@ async fn in_a_cluster_the_member_that_keeps_our_keys_is_found_also_when_it_becom
     let nodes = cluster().await;
     let slot = nodes[0].cli(&["CLUSTER", "KEYSLOT", "{incumbent}:m"]);
     let slot_owner = owner(&nodes, "{incumbent}:m");
-    let (from, to) = (&nodes[slot_owner], &nodes[(slot_owner + 1) % 3]);
-    // The one that does not keep them is asked first.
-    let store = RedisStore::from_url(&format!("redis://{},{}", to.endpoint(), from.endpoint())).unwrap();
+    let [from, to, other] = [0, 1, 2].map(|next| &nodes[(slot_owner + next) % 3]);
+    // Those that do not keep them say who does.
+    let store = RedisStore::from_url(&format!("redis://{},{}", to.endpoint(), other.endpoint())).unwrap();
     let (session, second) = (store.open_session(TTL * 10).await.unwrap(), store.open_session(TTL * 10).await.unwrap());
     let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
     let behind = second.enlist(&jobs(), &entry(2)).await.unwrap();
