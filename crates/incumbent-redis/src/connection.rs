@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::answer::Answer;
 use crate::error::{classify, ends_connection, is_denied};
-use crate::keys::{self, Keys};
+use crate::keys::{self, Keys, OwnKey};
 use crate::on_demand::OnDemand;
 use crate::primary::PrimaryLookup;
 use crate::step::{Code, Step};
@@ -29,6 +29,8 @@ const WAIT_AT_MOST: Duration = Duration::from_secs(2);
 pub(crate) struct Connection {
     pub(crate) primary: PrimaryLookup,
     pub(crate) keys: Keys,
+    /// In a cluster their owner is the one to ask.
+    own_keys: Arc<[OwnKey]>,
     allow_eviction: bool,
     /// How many replicas have to confirm each step.
     wait: Option<u32>,
@@ -36,7 +38,7 @@ pub(crate) struct Connection {
     /// On which connection nothing was heard, and since when.
     silence: Mutex<Option<(u64, Instant)>>,
     known: Mutex<Known>,
-    fresh: FreshIds,
+    fresh: Arc<FreshIds>,
 }
 
 /// The store that answered last, and the newest change of it that was met. It decides nothing about
@@ -67,9 +69,26 @@ impl Connection {
         allow_eviction: bool,
         wait: Option<u32>,
     ) -> Result<Connection, StoreError> {
-        let fresh = FreshIds::new()?;
-        let (current, silence) = (OnDemand::new(), Mutex::default());
-        Ok(Connection { primary, keys, allow_eviction, wait, current, silence, known: Mutex::default(), fresh })
+        let (fresh, own_keys) = (Arc::new(FreshIds::new()?), keys.own().into());
+        let (current, silence, known) = (OnDemand::new(), Mutex::default(), Mutex::default());
+        Ok(Connection { primary, keys, own_keys, allow_eviction, wait, current, silence, known, fresh })
+    }
+
+    /// A connection like this one, and apart from it, for a mark and what it guards: in a cluster
+    /// another member may keep them.
+    pub(crate) fn for_mark(&self, mark: &[u8], wait: Option<u32>) -> Connection {
+        let mark = OwnKey { name: mark.to_vec(), kind: "string", advice: "choose another key for the mark" };
+        Connection {
+            primary: self.primary.clone(),
+            keys: self.keys.clone(),
+            own_keys: [mark].into(),
+            allow_eviction: self.allow_eviction,
+            wait,
+            current: OnDemand::new(),
+            silence: Mutex::default(),
+            known: Mutex::default(),
+            fresh: self.fresh.clone(),
+        }
     }
 
     /// How many replicas have to confirm each step.
@@ -220,7 +239,7 @@ impl Connection {
     }
 
     async fn current(&self) -> Result<(u64, MultiplexedConnection), StoreError> {
-        let dial = |_| self.primary.clone().connect(self.keys.clone(), self.allow_eviction);
+        let dial = |_| self.primary.clone().connect(self.own_keys.clone(), self.allow_eviction);
         self.current.get(dial).await
     }
 

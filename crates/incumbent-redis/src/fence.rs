@@ -7,6 +7,7 @@ use incumbent_store::{Effect, ElectionName, StoreError, StoreId, Token};
 use redis::{FromRedisValue, RedisError, Value};
 
 use crate::RedisStore;
+use crate::connection::Connection;
 use crate::error::classify;
 use crate::step::Code;
 
@@ -66,6 +67,11 @@ impl GuardedScript {
 /// server's persistence: a mark that goes back lets older leaders in. With
 /// [`wait`](crate::RedisOptions::wait) replicas confirm it, and what is written behind it.
 ///
+/// In a cluster a mark guards the keys of its own slot: give them one hash tag, as in
+/// `{orders}:mark` and `{orders}:42`. A candidate may have several fences, one for each slot.
+///
+/// Cheap to clone; clones share a connection, which is the fence's own.
+///
 /// ```no_run
 /// # use incumbent_redis::{GuardedScript, RedisFence, RedisStore, RedisWrite};
 /// # use incumbent_store::ElectionName;
@@ -82,7 +88,7 @@ impl GuardedScript {
 /// ```
 #[derive(Clone, Debug)]
 pub struct RedisFence {
-    store: RedisStore,
+    connection: Arc<Connection>,
     election: ElectionName,
     key: Vec<u8>,
 }
@@ -98,7 +104,9 @@ enum Mode {
 impl RedisFence {
     /// Keeps its mark at `key`, for the leaders of `election`.
     pub fn new(store: &RedisStore, election: &ElectionName, key: impl Into<Vec<u8>>) -> RedisFence {
-        RedisFence { store: store.clone(), election: election.clone(), key: key.into() }
+        let key = key.into();
+        let connection = Arc::new(store.inner.connection_for_mark(&key));
+        RedisFence { connection, election: election.clone(), key }
     }
 
     /// Checks the token and makes `writes`, in one step. A token above the mark raises it; without
@@ -134,7 +142,7 @@ impl RedisFence {
     pub async fn reset(&self, store: &StoreId, reason: &str) -> Result<(), FenceError> {
         static RESET: LazyLock<Code> = LazyLock::new(|| Code::new(&[include_str!("scripts/reset.lua")]));
         let (what, mark) = ("resetting a mark", self.encode(&Mark::reset(store, reason)?).into_bytes());
-        let was = self.store.inner.eval_guarded(&RESET, std::slice::from_ref(&self.key), &[mark], what).await?;
+        let was = self.eval(&RESET, std::slice::from_ref(&self.key), &[mark], what).await?;
         let was = was.map_err(|error| classify(error, Effect::Write, what))?;
         // One that cannot be read is replaced, too.
         let was = String::from_redis_value(was).ok().and_then(|was| decode(&was));
@@ -152,21 +160,36 @@ impl RedisFence {
     ) -> Result<Value, FenceError> {
         Mark::admit(None, token)?;
         let digits = digits(Some(token.token));
-        let inner = &self.store.inner;
         let (mode, what) = match mode {
             Mode::Raise => ("raise", "raising a mark"),
-            Mode::Write if inner.waits() => ("waited", "writing behind a mark"),
+            Mode::Write if self.connection.wait().is_some() => ("waited", "writing behind a mark"),
             Mode::Write => ("write", "writing behind a mark"),
         };
         let ours = [mode, &digits, token.store.as_str(), self.election.as_str()].map(|arg| arg.as_bytes().to_vec());
         let keys = [std::slice::from_ref(&self.key), keys].concat();
         let args = [&ours, args].concat();
-        let answer = inner.eval_guarded(code, &keys, &args, what).await?;
-        answer.map_err(|error| self.refused(error, token))
+        let answer = self.eval(code, &keys, &args, what).await?;
+        answer.map_err(|error| self.refused(error, token, what))
+    }
+
+    /// Runs a script, once. What replicas have not confirmed may have been asked of a primary that
+    /// was replaced, and was not told: the next script asks whichever is the primary then.
+    async fn eval(
+        &self,
+        code: &Code,
+        keys: &[Vec<u8>],
+        args: &[Vec<u8>],
+        what: &str,
+    ) -> Result<Result<Value, RedisError>, StoreError> {
+        let answer = self.connection.eval(code, keys, args, what).await;
+        if answer.is_err() {
+            self.connection.leave();
+        }
+        answer
     }
 
     /// What the mark says, or why it says nothing.
-    fn refused(&self, error: RedisError, token: &FencingToken) -> FenceError {
+    fn refused(&self, error: RedisError, token: &FencingToken, what: &str) -> FenceError {
         let place = String::from_utf8_lossy(&self.key);
         let said = error.detail().unwrap_or_default();
         let mark = match error.code() {
@@ -188,11 +211,18 @@ impl RedisFence {
                 return FenceError::Misuse { what };
             }
             Some("FENCEDAMAGED") => None,
+            Some("CROSSSLOT") => {
+                let what = format!(
+                    "{what}: in a cluster the mark {place:?} guards the keys of its own slot, and these are in several: \
+                     give them and the mark one hash tag, as in {{orders}}:mark and {{orders}}:42"
+                );
+                return FenceError::Misuse { what };
+            }
             code => {
-                let (has_code, what) = (code.is_some(), format!("writing behind a mark: {error}"));
-                return match classify(error, Effect::Write, "writing behind a mark") {
+                let (has_code, said) = (code.is_some(), format!("{what}: {error}"));
+                return match classify(error, Effect::Write, what) {
                     // A script of one's own says so, and its author knows what it means.
-                    StoreError::OutcomeUnknown { .. } if has_code => FenceError::Misuse { what },
+                    StoreError::OutcomeUnknown { .. } if has_code => FenceError::Misuse { what: said },
                     sorted => sorted.into(),
                 };
             }

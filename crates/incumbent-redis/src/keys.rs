@@ -13,7 +13,17 @@ pub(crate) const INCARNATION_BYTES: usize = 32;
 /// What the keys end in, in the order in which scripts get them.
 const KEYS: [&str; 8] = ["m", "s", "l", "e", "p", "o", "z", "h"];
 /// And what each is.
-pub(crate) const TYPES: [&str; 8] = ["hash", "zset", "zset", "hash", "zset", "hash", "zset", "hash"];
+const TYPES: [&str; 8] = ["hash", "zset", "zset", "hash", "zset", "hash", "zset", "hash"];
+
+/// A key that a connection is for.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnKey {
+    pub(crate) name: Vec<u8>,
+    /// What it is, if it is there.
+    pub(crate) kind: &'static str,
+    /// What to do if it is something else.
+    pub(crate) advice: &'static str,
+}
 
 /// The keys of one store. They share a hash tag, so that a cluster keeps them together.
 #[derive(Clone, Debug)]
@@ -37,6 +47,13 @@ impl Keys {
     /// All of them, for a script.
     pub(crate) fn all(&self) -> &[String] {
         &self.all
+    }
+
+    /// All of them, for a connection.
+    pub(crate) fn own(&self) -> Vec<OwnKey> {
+        let advice = "choose another prefix (?prefix=...)";
+        let own = |(name, kind): (&String, _)| OwnKey { name: name.as_bytes().to_vec(), kind, advice };
+        self.all.iter().zip(TYPES).map(own).collect()
     }
 
     /// The one key of a server of a Redlock.

@@ -86,9 +86,10 @@
 //!   its connection, so the steps that have to be confirmed have a connection of their own; `WAIT`
 //!   follows each of them there. Every such step writes something, since replicas confirm at once
 //!   what a new connection has not written. A step that too few confirm is unavailable, or its
-//!   outcome unknown, and all connections are made anew: another server may be the primary. Fences,
-//!   and what is written behind them, are confirmed in the same way, on one more connection: no
-//!   renewal waits for them.
+//!   outcome unknown, and all connections are made anew: another server may be the primary.
+//! - **Fences have connections of their own**, each to the member of a cluster that keeps its mark.
+//!   No renewal waits for one. With `?wait=N` marks, and what is written behind them, are confirmed
+//!   in the same way as steps.
 //! - **Finding the primary.** With every connection Sentinels are asked for it, or a member of a
 //!   cluster for the one that keeps our keys. A server that turns out to be a replica, or no longer
 //!   keeps them, is left; a step that it refused unread is made at the other, once. Several servers

@@ -2,6 +2,7 @@
 //! member of a cluster that keeps our keys.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent_store::{Effect, StoreError};
@@ -11,7 +12,7 @@ use tokio::time::error::Elapsed;
 
 use crate::error::{classify, classify_dial};
 use crate::info::{field, refuse_eviction};
-use crate::keys::{Keys, TYPES};
+use crate::keys::OwnKey;
 
 /// How long a connection may take to come up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -39,7 +40,11 @@ impl PrimaryLookup {
 
     /// A connection to the primary, looked up anew, for steps: the server keeps what it is told,
     /// and nobody else uses our keys.
-    pub(crate) async fn connect(self, keys: Keys, allow_eviction: bool) -> Result<MultiplexedConnection, StoreError> {
+    pub(crate) async fn connect(
+        self,
+        keys: Arc<[OwnKey]>,
+        allow_eviction: bool,
+    ) -> Result<MultiplexedConnection, StoreError> {
         let servers = self.servers().await?;
         let is_cluster = servers.len() > 1;
         first_of(servers, |server| reach(server, keys.clone(), allow_eviction, is_cluster)).await
@@ -101,7 +106,7 @@ where
 /// one.
 async fn reach(
     mut server: Client,
-    keys: Keys,
+    keys: Arc<[OwnKey]>,
     allow_eviction: bool,
     is_cluster: bool,
 ) -> Result<MultiplexedConnection, StoreError> {
@@ -167,18 +172,20 @@ enum Looked {
 /// What has to be so before the first step.
 async fn look_at(
     connection: &mut MultiplexedConnection,
-    keys: &Keys,
+    keys: &[OwnKey],
     allow_eviction: bool,
     is_cluster: bool,
 ) -> Result<Looked, StoreError> {
     let what = "looking at the server";
-    for (key, should) in keys.all().iter().zip(TYPES) {
-        let is: Result<String, RedisError> = redis::cmd("TYPE").arg(key).query_async(connection).await;
+    for OwnKey { name, kind, advice } in keys {
+        let is: Result<String, RedisError> = redis::cmd("TYPE").arg(name).query_async(connection).await;
         match is {
-            Ok(is) if is == "none" || is == should => {}
+            Ok(is) if is == "none" || is == *kind => {}
             Ok(is) => {
-                let what = format!("the key {key:?} is a {is} of somebody else's; choose another prefix (?prefix=...)");
-                return Err(StoreError::Foreign { what });
+                let name = String::from_utf8_lossy(name);
+                return Err(StoreError::Foreign {
+                    what: format!("the key {name:?} is a {is} of somebody else's; {advice}"),
+                });
             }
             Err(error) => match moved_to(&error) {
                 Some((host, port)) => return Ok(Looked::Moved(host, port)),

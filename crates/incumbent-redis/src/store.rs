@@ -9,7 +9,7 @@ use incumbent_store::{
     Cas, Cursor, Effect, ElectionName, Entry, EntryId, Fut, Head, LONGEST, Line, Office, Promises, Seen, Session,
     Store, StoreError, StoreId, TokenStrength, Version, Wake, Watched,
 };
-use redis::{Client, FromRedisValue, RedisError, Value};
+use redis::{Client, FromRedisValue, Value};
 
 use crate::answer::Answer;
 use crate::connection::{Caller, Connection};
@@ -19,7 +19,7 @@ use crate::keys::{self, Keys};
 use crate::options::{self, RedisOptions};
 use crate::primary::PrimaryLookup;
 use crate::session::RedisSession;
-use crate::step::{self, Code, Step};
+use crate::step::{self, Step};
 use crate::watcher::{Interest, On, Watcher};
 
 /// The smallest TTL: twice the time after which a script looks how far its clock may advance.
@@ -36,7 +36,7 @@ const READINGS: u32 = 8;
 /// Elections in Redis.
 ///
 /// Cheap to clone; clones share their connections: one for steps, one for notifications, and with
-/// `wait` one for the steps that replicas have to confirm, and one for fences.
+/// `wait` one for the steps that replicas have to confirm.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -60,8 +60,6 @@ pub(crate) struct Inner {
     pub(crate) connection: Arc<Connection>,
     /// Where steps are made that replicas are to confirm: a step there waits for all before it.
     waited: Option<Connection>,
-    /// The same for marks and what is written behind them: no renewal waits for that.
-    guarded: Option<Connection>,
     watcher: Arc<Watcher>,
 }
 
@@ -75,11 +73,10 @@ impl RedisStore {
     fn over(route: PrimaryLookup, options: &RedisOptions) -> Result<RedisStore, StoreError> {
         let keys = Keys::new(&options.prefix)?;
         let connect = |wait| Connection::new(route.clone(), keys.clone(), options.allow_eviction, wait);
-        let waiting = || options.wait.map(|replicas| connect(Some(replicas))).transpose();
-        let (waited, guarded) = (waiting()?, waiting()?);
+        let waited = options.wait.map(|replicas| connect(Some(replicas))).transpose()?;
         let connection = Arc::new(connect(None)?);
         let watcher = Watcher::new(connection.clone());
-        Ok(RedisStore { inner: Arc::new(Inner { connection, waited, guarded, watcher }) })
+        Ok(RedisStore { inner: Arc::new(Inner { connection, waited, watcher }) })
     }
 
     /// Elections on the server that a URL names:
@@ -122,30 +119,17 @@ impl Inner {
     /// then, and a session that is opened is where it will be enlisted.
     fn confirmed<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
         if matches!(answer, Err(StoreError::Unavailable { .. } | StoreError::OutcomeUnknown { .. })) {
-            [&self.waited, &self.guarded].into_iter().flatten().for_each(Connection::leave);
+            self.waited.iter().for_each(Connection::leave);
             self.connection.leave();
             self.watcher.leave();
         }
         answer
     }
 
-    /// Whether replicas are to confirm what is done.
-    pub(crate) fn waits(&self) -> bool {
-        self.guarded.is_some()
-    }
-
-    /// Runs a script of a fence, once, and waits for the replicas that are to confirm it.
-    pub(crate) async fn eval_guarded(
-        &self,
-        code: &Code,
-        keys: &[Vec<u8>],
-        args: &[Vec<u8>],
-        what: &str,
-    ) -> Result<Result<Value, RedisError>, StoreError> {
-        match &self.guarded {
-            Some(guarded) => self.confirmed(guarded.eval(code, keys, args, what).await),
-            None => self.connection.eval(code, keys, args, what).await,
-        }
+    /// For a mark and what is written behind it, which replicas confirm if they confirm steps: no
+    /// renewal waits for that, nor breaks off with it.
+    pub(crate) fn connection_for_mark(&self, mark: &[u8]) -> Connection {
+        self.connection.for_mark(mark, self.waited.as_ref().and_then(Connection::wait))
     }
 
     async fn identity(&self) -> Result<StoreId, StoreError> {

@@ -1,13 +1,15 @@
 //! Primaries that are found: through Sentinels, and in a cluster.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent_redis::RedisStore;
-use incumbent_store::{Held, Place, Session, Store, StoreError, TokenStrength, Watched};
+use incumbent_redis::{RedisFence, RedisStore, RedisWrite};
+use incumbent_store::fence::{Fence, FenceError, FencingToken};
+use incumbent_store::{Held, Place, Session, Store, StoreError, Token, TokenStrength, Watched};
 use incumbent_testkit::free_port;
 use incumbent_testkit::servers::RedisServer;
 
-use crate::harness::{LONG, TTL, entry, held, jobs, until, within};
+use crate::harness::{LONG, TTL, client, entry, held, jobs, lead, until, within};
 
 /// A primary, its replica, and a Sentinel that replaces the one by the other.
 struct UnderSentinel {
@@ -233,4 +235,35 @@ async fn in_a_cluster_the_member_that_keeps_our_keys_is_found_also_when_it_becom
     assert_eq!(second.renew(&[]).await.unwrap().stray, []);
     let again = held(&second.enlist(&jobs(), &entry(3)).await.unwrap());
     assert!(again.token > held(&behind).token);
+}
+
+/// A mark is where the keys are that it guards, which need not be where the election is.
+#[tokio::test]
+async fn in_a_cluster_a_leader_raises_a_mark_at_each_member_and_writes_behind_it() {
+    let nodes = cluster().await;
+    let store = RedisStore::from_url(&format!("redis://{},{}", nodes[0].endpoint(), nodes[1].endpoint())).unwrap();
+    // A hash tag of each member's.
+    let tag = |node| (0..).map(|tag| format!("{{{tag}}}")).find(|tag| owner(&nodes, tag) == node).unwrap();
+    let tags = [tag(0), tag(1), tag(2)];
+    let fences = tags.each_ref().map(|tag| RedisFence::new(&store, &jobs(), format!("{tag}:mark")));
+    let election = client(&store).await.election(jobs().as_str()).unwrap();
+    let candidate = fences.iter().fold(election.candidate("ours"), |ours, fence| ours.fence(Arc::new(fence.clone())));
+    let mut candidacy = within(candidate.stand()).await.unwrap();
+    let office = within(lead(&mut candidacy)).await;
+
+    let token = office.term().token().clone();
+    let newer = FencingToken::new(Token::new(token.token.get() + 1).unwrap(), token.store.clone());
+    for ((tag, fence), node) in tags.iter().zip(&fences).zip(&nodes) {
+        let set = |tag: &str, value: &str| [RedisWrite::set(format!("{tag}:key"), value)];
+        fence.write(&token, set(tag, "led")).await.unwrap();
+        fence.raise(&jobs(), newer.clone()).await.unwrap();
+        let late = fence.write(&token, set(tag, "late")).await;
+        assert!(matches!(late, Err(FenceError::Stale { .. })), "{tag}: {late:?}");
+        assert_eq!(node.cli(&["GET", &format!("{tag}:key")]), "led");
+        match fence.write(&newer, set("{elsewhere}", "led")).await {
+            Err(FenceError::Misuse { what }) => assert!(what.contains("one hash tag"), "{what}"),
+            other => panic!("{tag}: {other:?}"),
+        }
+    }
+    office.term().check().unwrap();
 }
