@@ -136,17 +136,17 @@ impl RedisSession {
         check_value(&said.value)?;
         let (was, said) = (keys::digits(was.0), encode_said(said));
         let args = [held.election.as_str().as_bytes(), held.entry.as_str().as_bytes(), was.as_bytes(), &said];
-        match self.step(&step::PUBLISH, &args).await? {
-            Some(mut answer) if answer.word == "ok" => Ok(Some(Version(answer.number()?))),
-            _ => Ok(None),
+        let Some(mut answer) = self.step(&step::PUBLISH, &args).await? else { return Ok(None) };
+        match answer.cas()? {
+            Cas::Done => Ok(Some(Version(answer.number()?))),
+            Cas::Refused => Ok(None),
         }
     }
 
     async fn withdraw(&self, held: &Held, heir: Option<&EntryId>) -> Result<Cas, StoreError> {
         let heir = heir.map_or("", EntryId::as_str);
         let args = [held.election.as_str().as_bytes(), held.entry.as_str().as_bytes(), heir.as_bytes()];
-        let answer = self.step(&step::WITHDRAW, &args).await?;
-        Ok(if answer.is_some_and(|answer| answer.word == "refused") { Cas::Refused } else { Cas::Done })
+        self.step(&step::WITHDRAW, &args).await?.map_or(Ok(Cas::Done), |answer| answer.cas())
     }
 }
 
