@@ -150,3 +150,16 @@ async fn a_session_is_granted_an_hour_at_most() {
     assert_eq!(session.liveness().ttl, HOUR);
     session.close().await.unwrap();
 }
+
+/// Nothing expires at the server unless it is asked something.
+#[tokio::test]
+async fn one_who_stands_behind_is_told_when_the_time_of_the_one_ahead_ends() {
+    let store = Redis::on(shared().await).open();
+    let (ahead, behind) = (store.open_session(LONG).await.unwrap(), store.open_session(HOUR).await.unwrap());
+    ahead.enlist(&jobs(), &entry(1)).await.unwrap();
+    let enlisted = behind.enlist(&jobs(), &entry(2)).await.unwrap();
+    for standing in [behind.standing(&held(&enlisted), None).await.unwrap(), enlisted] {
+        let Place::Behind { look_again: Some(look_again), .. } = standing.place else { panic!("{standing:?}") };
+        assert!(look_again <= LONG + Duration::from_millis(1), "{look_again:?}");
+    }
+}

@@ -83,6 +83,47 @@ async fn an_old_copy_that_is_put_back_into_a_running_server_is_not_believed() {
     assert!(next.token > drawn.token, "{next:?} after {drawn:?}");
 }
 
+/// As an older version left it.
+#[tokio::test]
+async fn data_that_does_not_say_the_shortest_ttl_is_the_same_store() {
+    let server = shared().await;
+    let redis = Redis::on(server);
+    let store = redis.open();
+    let session = store.open_session(LONG).await.unwrap();
+    let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
+    assert_eq!(server.cli(&["HDEL", &redis.key("m"), "shortest"]), "1");
+    assert_eq!(session.renew(std::slice::from_ref(&leading)).await.unwrap().gone, []);
+    assert_eq!(store.identity().await.unwrap(), session.store_id());
+}
+
+/// A `volatile-*` policy evicts what has one.
+#[tokio::test]
+async fn no_key_has_a_ttl() {
+    let server = shared().await;
+    let redis = Redis::on(server);
+    let store = redis.open();
+    let session = store.open_session(TTL).await.unwrap();
+    session.enlist(&jobs(), &entry(1)).await.unwrap();
+    session.renew(&[]).await.unwrap();
+    for key in ["m", "s", "l", "e", "p", "o", "z", "h"] {
+        assert_eq!(server.cli(&["PTTL", &redis.key(key)]), "-1", "{key}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_of_ones_own_reaches_the_same_store_as_a_url() {
+    let server = shared().await;
+    let prefix = format!("own-{:x}", incumbent_testkit::conformance::unique());
+    let client = redis::Client::open(server.url()).unwrap();
+    let options = incumbent_redis::RedisOptions::new().prefix(&prefix);
+    let ours = incumbent_redis::RedisStore::new(&client, &options).unwrap();
+    let theirs = incumbent_redis::RedisStore::from_url(&format!("{}?prefix={prefix}", server.url())).unwrap();
+    assert_eq!(ours.identity().await.unwrap(), theirs.identity().await.unwrap());
+    let session = ours.open_session(LONG).await.unwrap();
+    let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
+    assert!(theirs.line(&jobs(), 9).await.unwrap().entries[0].is(&leading));
+}
+
 /// Above 2^53 two neighbours are one number, and two would be given one token.
 #[tokio::test]
 async fn before_scripts_cannot_count_any_further_every_step_is_refused_and_changes_nothing() {
@@ -185,13 +226,25 @@ async fn a_replica_makes_nobody_a_leader_whether_or_not_it_takes_writes() {
 
 #[tokio::test]
 async fn a_long_line_is_read_in_pages_and_is_one_moments() {
-    let store = Redis::on(shared().await).open();
+    // Of its own: requests are counted.
+    let server = RedisServer::start().await;
+    let store = Redis::on(&server).open();
+    let pages = || {
+        let commands = server.cli(&["INFO", "commandstats"]);
+        let count = |line: &str| line.strip_prefix("cmdstat_evalsha:calls=")?.split(',').next()?.parse::<u32>().ok();
+        assert_eq!(server.cli(&["CONFIG", "RESETSTAT"]), "OK");
+        commands.lines().find_map(count)
+    };
     let mut last = None;
     for number in 0..1100 {
         let session = store.open_session(LONG).await.unwrap();
         last = Some(held(&session.enlist(&jobs(), &entry(number)).await.unwrap()));
     }
+    // So that the server knows the script.
+    store.line(&jobs(), 1).await.unwrap();
+    pages();
     let line = store.line(&jobs(), 10_000).await.unwrap();
+    assert_eq!(pages(), Some(3), "500 entries each");
     assert!(line.entries.len() == 1100 && !line.more && line.entries.is_sorted_by_key(|entry| entry.token));
     assert!(line.entries.last().unwrap().is(&last.unwrap()));
     let part = store.line(&jobs(), 700).await.unwrap();
@@ -203,7 +256,9 @@ async fn a_long_line_is_read_in_pages_and_is_one_moments() {
         let entry = incumbent_store::NewEntry::new(entry(number).incarnation, "n", vec![7; 60_000]);
         session.enlist(&large, &entry).await.unwrap();
     }
+    pages();
     let line = store.line(&large, 10_000).await.unwrap();
+    assert_eq!(pages(), Some(3), "a mebibyte each");
     assert!(line.entries.len() == 40 && !line.more && line.entries.iter().all(|entry| entry.value.len() == 60_000));
 }
 
