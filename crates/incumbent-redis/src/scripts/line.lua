@@ -18,9 +18,13 @@ for _, key in ipairs(keys) do
     break
   end
   local entry = call('HGET', ENTRIES, key)
-  entries[#entries + 1] = sub(key, -TOKEN)
-  entries[#entries + 1] = entry
-  taken, bytes = taken + 1, bytes - #entry
+  -- One that somebody has taken away stands for nobody.
+  if entry then
+    entries[#entries + 1] = sub(key, -TOKEN)
+    entries[#entries + 1] = entry
+    bytes = bytes - #entry
+  end
+  taken = taken + 1
 end
 local version, record = office_of(election)
 return {'ok', id, change, version, record, taken < #keys and 'more' or '', entries}

@@ -61,6 +61,12 @@ end
 -- Where an entry stands that is in line. Leaders are made here, and where an entry is put at the end
 -- of a line in which nobody is.
 local function stand(session, election, token, incarnation)
+  local entry = call('HGET', ENTRIES, election .. '\0' .. token)
+  if not entry then
+    -- Somebody has taken it away.
+    local version, record = office_of(election)
+    return {'lost', id, change, version, record}
+  end
   local ahead, said, remaining = ahead_of(election, '\0' .. token)
   if not ahead and call('HGET', LED, election) ~= token then
     if hold_for(session) > 0 then
@@ -69,6 +75,5 @@ local function stand(session, election, token, incarnation)
     -- Survives a change of lineage.
     call('HSET', LED, election, token)
   end
-  local published = sub(call('HGET', ENTRIES, election .. '\0' .. token), 1, TOKEN)
-  return standing(election, token, incarnation, published, ahead, said, remaining)
+  return standing(election, token, incarnation, sub(entry, 1, TOKEN), ahead, said, remaining)
 end

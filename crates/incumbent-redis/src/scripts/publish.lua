@@ -5,10 +5,10 @@ local entry = place_in(session, election) == token and call('HGET', ENTRIES, key
 if not entry or sub(entry, 1, TOKEN) ~= was then
   return {'refused', id, change}
 end
-local version = draw()
 -- What never changes of it: the owner, and the name, with its length before it.
 local name = TOKEN + SESSION + INCARNATION + 4
 local owner_and_name = sub(entry, TOKEN + 1, name + tonumber(sub(entry, name - 3, name), 16))
+local version = draw()
 call('HSET', ENTRIES, key, version .. owner_and_name .. said)
 tell('e', key, 'said')
 if first_of(election) == token then

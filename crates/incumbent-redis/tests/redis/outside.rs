@@ -83,6 +83,35 @@ async fn an_old_copy_that_is_put_back_into_a_running_server_is_not_believed() {
     assert!(next.token > drawn.token, "{next:?} after {drawn:?}");
 }
 
+/// A script is not rolled back: what it cannot read it finds out before it writes.
+#[tokio::test]
+async fn a_step_that_meets_a_damaged_entry_changes_nothing() {
+    let server = shared().await;
+    let redis = Redis::on(server);
+    let store = redis.open();
+    let session = store.open_session(LONG).await.unwrap();
+    let standing = session.enlist(&jobs(), &entry(1)).await.unwrap();
+    let leading = held(&standing);
+    let (entries, led) = (redis.key("e"), redis.key("h"));
+    let entry = format!("{}\\000{}", jobs(), leading.entry.as_str());
+    // Names with a byte that no argument of a command can have.
+    let eval =
+        |script: &str, key: &str| server.cli(&["EVAL", &format!("local entry = \"{entry}\" {script}"), "1", key]);
+    let counter = || server.cli(&["HGET", &redis.key("m"), "change"]);
+    eval("redis.call('HSET', KEYS[1], entry, string.sub(redis.call('HGET', KEYS[1], entry), 1, 16))", &entries);
+    let before = counter();
+    let publication = incumbent_store::Publication::new("said");
+    let published = session.publish(&leading, standing.published, &publication).await;
+    assert!(published.is_err(), "{published:?}");
+    assert_eq!(counter(), before, "nothing was drawn");
+
+    assert_eq!(eval("return redis.call('HDEL', KEYS[1], entry)", &entries), "1");
+    assert_eq!(server.cli(&["HDEL", &led, jobs().as_str()]), "1");
+    assert_eq!(store.line(&jobs(), 9).await.unwrap().entries, []);
+    assert_eq!(session.standing(&leading, None).await.unwrap().place, Place::Gone);
+    assert_eq!(server.cli(&["HEXISTS", &led, jobs().as_str()]), "0", "it was not told that it leads");
+}
+
 /// As an older version left it.
 #[tokio::test]
 async fn data_that_does_not_say_the_shortest_ttl_is_the_same_store() {
