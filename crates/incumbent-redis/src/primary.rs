@@ -207,8 +207,8 @@ async fn look_at(
     Ok(Looked::Ready)
 }
 
-/// Where a member of a cluster says that a key is: `host:port` stands beside its slot. The host of an
-/// IPv6 address has colons of its own, and one that is not said is the same.
+/// Where a member of a cluster says that a key is: `host:port` stands beside its slot. An IPv6
+/// address has colons of its own, and a host that is not said is the same.
 fn moved_to(error: &RedisError) -> Option<(String, u16)> {
     let (address, _slot) = error.redirect_node()?;
     let (host, port) = address.rsplit_once(':')?;

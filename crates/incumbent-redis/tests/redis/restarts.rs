@@ -232,8 +232,8 @@ async fn a_replica_that_lags_behind_and_takes_over_gives_no_token_twice_and_make
     assert!(next.token > last.token.max(late.token), "after {last:?} and {late:?}");
 }
 
-/// The new primary knows the leader that has left, and not the one that leads. Whoever stands behind
-/// the first moves up only when the second has given up.
+/// The new primary knows the leader that has left, and not the one that leads. Whoever stands
+/// behind the first moves up only when the second has given up.
 #[tokio::test]
 async fn nobody_moves_up_behind_a_known_leader_while_a_forgotten_one_may_be_in_office() {
     let pair = Pair::start().await;
