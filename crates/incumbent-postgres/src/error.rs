@@ -14,6 +14,9 @@ pub(crate) const STALE: &str = "IN409";
 /// Ours: the mark comes from another store.
 pub(crate) const STORE_REPLACED: &str = "IN410";
 
+/// Ours: the row with what is true of the whole store cannot be seen.
+const NO_STORE_ROW: &str = "IN004";
+
 /// Why a message brought no rows.
 #[derive(Debug)]
 pub(crate) enum Refusal {
@@ -63,6 +66,7 @@ pub(crate) fn classify(refusal: Refusal, effect: Effect, what: &str) -> StoreErr
         (_, "42883" | "42P01" | "3F000") => StoreError::Misuse {
             what: format!("{what}: {}; was the schema removed? `incumbent schema postgres` prints it", Said(error)),
         },
+        (_, NO_STORE_ROW) => StoreError::Corrupt { what: format!("{what}: {}", Said(error)) },
         (_, "3D000") => StoreError::Misuse { what: format!("{what}: {}", Said(error)) },
         // Rows that do not fit, wrong arguments: trying again changes nothing.
         ("22" | "23" | "42", _) => StoreError::Misuse { what: format!("{what}: {}", Said(error)) },

