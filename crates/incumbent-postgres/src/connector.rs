@@ -2,15 +2,16 @@
 
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt as _};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_postgres::config::Host;
+use tokio::time::timeout;
+use tokio_postgres::config::{Host, TargetSessionAttrs};
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, Socket};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, SimpleQueryMessage, Socket};
 
-use crate::options::SCHEME;
+use crate::options::{CONNECT_TIMEOUT, SCHEME};
 
 /// What a connection says besides its answers. It has to be polled for anything to happen on the
 /// connection.
@@ -85,10 +86,82 @@ where
     <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
 {
     fn connect_as<'a>(&'a self, config: &'a Config) -> Connecting<'a> {
-        Box::pin(async move {
-            let (client, connection) = config.connect(self.tls.clone()).await?;
-            Ok((client, messages(connection)))
-        })
+        if config.get_target_session_attrs() == TargetSessionAttrs::Any && servers(config) > 1 {
+            Box::pin(self.connect_to_primary(config))
+        } else {
+            Box::pin(self.connect_once(config))
+        }
+    }
+
+    async fn connect_once(&self, config: &Config) -> Result<(Client, Messages), Error> {
+        let (client, connection) = config.connect(self.tls.clone()).await?;
+        Ok((client, messages(connection)))
+    }
+
+    /// Asks one server after the other, and not as `target_session_attrs` does, whether
+    /// transactions are read-only by default: that may be a setting of the role's. If none is the
+    /// primary, the answer is the last one.
+    async fn connect_to_primary(&self, config: &Config) -> Result<(Client, Messages), Error> {
+        let last = servers(config) - 1;
+        for number in 0..last {
+            let tried = async {
+                let (client, mut messages) = self.connect_once(&only(config, number)).await.ok()?;
+                is_primary(&client, &mut messages).await.then_some((client, messages))
+            };
+            // One that accepts and says nothing does not keep us from the next.
+            let within = config.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT);
+            if let Ok(Some(connected)) = timeout(within, tried).await {
+                return Ok(connected);
+            }
+        }
+        self.connect_once(&only(config, last)).await
+    }
+}
+
+/// How many servers there are to choose from.
+fn servers(config: &Config) -> usize {
+    config.get_hosts().len().max(config.get_hostaddrs().len())
+}
+
+/// The same for one of its servers. What `Config` has got since is missing here.
+fn only(config: &Config, number: usize) -> Config {
+    let mut only = Config::new();
+    config.get_user().map(|user| only.user(user));
+    config.get_password().map(|password| only.password(password));
+    config.get_dbname().map(|name| only.dbname(name));
+    config.get_options().map(|options| only.options(options));
+    config.get_application_name().map(|name| only.application_name(name));
+    match config.get_hosts().get(number) {
+        Some(Host::Tcp(host)) => drop(only.host(host)),
+        Some(Host::Unix(folder)) => drop(only.host_path(folder)),
+        None => {}
+    }
+    config.get_hostaddrs().get(number).map(|address| only.hostaddr(*address));
+    // One port for each, or one for all.
+    let ports = config.get_ports();
+    ports.get(number).or(ports.first()).map(|port| only.port(*port));
+    config.get_connect_timeout().map(|timeout| only.connect_timeout(*timeout));
+    config.get_tcp_user_timeout().map(|timeout| only.tcp_user_timeout(*timeout));
+    config.get_keepalives_interval().map(|interval| only.keepalives_interval(interval));
+    config.get_keepalives_retries().map(|retries| only.keepalives_retries(retries));
+    only.keepalives(config.get_keepalives()).keepalives_idle(config.get_keepalives_idle());
+    only.ssl_mode(config.get_ssl_mode()).ssl_negotiation(config.get_ssl_negotiation());
+    only.channel_binding(config.get_channel_binding()).load_balance_hosts(config.get_load_balance_hosts());
+    only
+}
+
+/// Whether it says that it is no standby.
+async fn is_primary(client: &Client, messages: &mut Messages) -> bool {
+    let mut asked = pin!(client.simple_query("SELECT pg_catalog.pg_is_in_recovery()"));
+    loop {
+        tokio::select! {
+            biased;
+            said = &mut asked => {
+                let parts = said.unwrap_or_default();
+                return parts.iter().any(|part| matches!(part, SimpleQueryMessage::Row(row) if row.get(0) == Some("f")));
+            }
+            said = messages.next() => if !matches!(said, Some(Ok(_))) { return false },
+        }
     }
 }
 
@@ -124,5 +197,33 @@ impl<T> fmt::Debug for Configured<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (hosts, ports) = (self.config.get_hosts(), self.config.get_ports());
         f.debug_struct("Configured").field("hosts", &hosts).field("ports", &ports).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_postgres::config::{ChannelBinding, LoadBalanceHosts, SslMode, SslNegotiation};
+
+    use super::*;
+
+    /// What is left out would count for one server alone, and not where there are several.
+    #[test]
+    fn a_configuration_for_one_of_its_servers_says_all_that_it_said() {
+        let mut config: Config = "user=me password=p dbname=d options=o application_name=x keepalives=0 \
+             keepalives_idle=3 keepalives_interval=4 keepalives_retries=5 connect_timeout=6 tcp_user_timeout=7"
+            .parse()
+            .unwrap();
+        config.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
+        config.channel_binding(ChannelBinding::Require).load_balance_hosts(LoadBalanceHosts::Random);
+        let with = |host: &str, address: [u8; 4], port: u16| {
+            let mut with = config.clone();
+            with.host(host).hostaddr(address.into()).port(port);
+            with
+        };
+        let mut both = with("a", [10, 0, 0, 1], 1);
+        both.host("b").hostaddr([10, 0, 0, 2].into()).port(2);
+        assert_eq!(servers(&both), 2);
+        assert!(only(&both, 0) == with("a", [10, 0, 0, 1], 1), "{:?}", only(&both, 0));
+        assert!(only(&both, 1) == with("b", [10, 0, 0, 2], 2), "{:?}", only(&both, 1));
     }
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use incumbent_store::StoreError;
 use incumbent_store::url::{Parts, Scheme};
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+use tokio_postgres::config::{Host, SslMode};
 
 pub(crate) const SCHEME: Scheme = Scheme { name: "postgres", store: "a PostgreSQL store", port: 5432 };
 /// How long a server may take to answer a dial.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// After how long a silent connection is asked for a sign of life. The usual two hours are far
 /// longer than any TTL.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
@@ -170,8 +170,7 @@ fn read_tls(_: &str, _: Option<&str>, _: Option<&str>) -> Result<Tls, StoreError
     Err(SCHEME.wrong("this build does not speak TLS: it lacks the feature `tls`"))
 }
 
-/// A configuration that notices a dead server long before a TTL has passed, and finds the primary
-/// among several.
+/// A configuration that notices a dead server long before a TTL has passed.
 pub(crate) fn patient(mut config: Config) -> Config {
     if config.get_connect_timeout().is_none() {
         config.connect_timeout(CONNECT_TIMEOUT);
@@ -183,9 +182,6 @@ pub(crate) fn patient(mut config: Config) -> Config {
     }
     if config.get_tcp_user_timeout().is_none() {
         config.tcp_user_timeout(UNACKNOWLEDGED);
-    }
-    if config.get_hosts().len() > 1 && config.get_target_session_attrs() == TargetSessionAttrs::Any {
-        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
     }
     if config.get_application_name().is_none() {
         config.application_name("incumbent");
@@ -257,7 +253,6 @@ mod tests {
         assert_eq!((listen.get_hosts(), listen.get_ports()), (&[Host::Tcp("c".into())][..], &[3][..]));
         assert_eq!((listen.get_user(), listen.get_password()), (config.get_user(), config.get_password()));
         assert_eq!(listen.get_dbname(), config.get_dbname());
-        assert_eq!(patient(config).get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
         let past = parse_url("postgres:///app?host=a&hostaddr=10.0.0.1&port=6432&listen=10.0.0.2:5432").unwrap();
         assert_eq!((past.config.get_hostaddrs().len(), past.config.get_ports()), (1, &[6432][..]));
         let listen = past.listen.unwrap();

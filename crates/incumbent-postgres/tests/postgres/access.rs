@@ -8,7 +8,7 @@ use incumbent_postgres::{Connecting, Connector, PostgresOptions, PostgresStore, 
 use incumbent_store::{ElectionName, Merit, Place, Store, StoreError};
 use incumbent_testkit::servers::{PostgresServer, Scratch};
 
-use crate::harness::{TTL, entry, held, name, raw, shared, store, within};
+use crate::harness::{TTL, entry, held, name, raw, shared, store, until, within};
 
 /// A URL for a role, or a database, of its own.
 async fn url_of(user: &str, database: &str, options: &str) -> String {
@@ -204,6 +204,44 @@ async fn a_role_with_other_defaults_takes_part_all_the_same() {
         let url = url_of(role, "postgres", &format!("schema=made_by_{role}")).await;
         assert!(leads(&store(&url)).await.unwrap(), "{role}");
     }
+}
+
+/// A URL names all servers, in any order. The role's own defaults say nothing of the server.
+#[tokio::test]
+async fn among_several_servers_the_primary_is_found_whatever_the_roles_defaults_are() {
+    let primary = PostgresServer::start().await;
+    primary.sql("CREATE ROLE reads_only LOGIN SUPERUSER");
+    primary.sql("ALTER ROLE reads_only SET default_transaction_read_only = on");
+    let standby = primary.start_standby("other", &[]).await;
+    let (primary, standby) = (primary.endpoint(), standby.endpoint());
+    for servers in [format!("{standby},{primary}"), format!("{primary},{standby}"), format!("127.0.0.1:1,{primary}")] {
+        for role in ["postgres", "reads_only"] {
+            // Long enough for a slow machine.
+            let store = store(&format!("postgres://{role}@{servers}/postgres?connect_timeout=60"));
+            assert!(leads(&store).await.unwrap(), "{role} at {servers}");
+            until("it hears", async || store.promises().await.unwrap().watches).await;
+        }
+    }
+}
+
+/// It accepts connections: the kernel does that for it.
+#[tokio::test]
+async fn a_server_that_says_nothing_does_not_keep_anybody_from_the_primary() {
+    let (primary, hangs) = (PostgresServer::start().await, PostgresServer::start().await);
+    hangs.pause();
+    let store = store(&format!("postgres://postgres@{},{}/postgres", hangs.endpoint(), primary.endpoint()));
+    within(until("the other one answers", async || store.identity().await.is_ok())).await;
+    hangs.resume();
+}
+
+#[tokio::test]
+async fn where_none_is_the_primary_that_is_said() {
+    let primary = PostgresServer::start().await;
+    let standby = primary.start_standby("other", &[]).await;
+    let servers = format!("127.0.0.1:1,{}", standby.endpoint());
+    let refused = store(&format!("postgres://postgres@{servers}/postgres")).identity().await.unwrap_err();
+    let said = format!("the server at {servers} is a standby");
+    assert!(matches!(refused, StoreError::Unavailable { .. }) && refused.to_string().contains(&said), "{refused:?}");
 }
 
 #[tokio::test]
