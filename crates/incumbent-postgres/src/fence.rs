@@ -4,7 +4,7 @@
 use incumbent_store::fence::{BoxFuture, Fence, FenceError, FencingToken, Mark, check_election, log_reset};
 use incumbent_store::{Effect, ElectionName, StoreError, StoreId, Token};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Error, GenericClient, SimpleQueryRow};
+use tokio_postgres::{Error, SimpleQueryRow, Transaction};
 
 use crate::PostgresStore;
 use crate::answer::{column, number, one};
@@ -51,7 +51,18 @@ impl PostgresFence {
     /// Above READ COMMITTED a token that is stale may also show as a serialization failure
     /// (SQLSTATE 40001), here
     /// [`FenceError::Unavailable`]: run the transaction again, as always, and it is refused.
-    pub async fn check(&self, transaction: &impl GenericClient, token: &FencingToken) -> Result<(), FenceError> {
+    ///
+    /// A client is no transaction: each statement would be one of its own, and the check over
+    /// before the next.
+    ///
+    /// ```compile_fail,E0308
+    /// # use incumbent_postgres::PostgresFence;
+    /// # use incumbent_store::fence::FencingToken;
+    /// async fn check(fence: PostgresFence, client: tokio_postgres::Client, token: FencingToken) {
+    ///     fence.check(&client, &token).await;
+    /// }
+    /// ```
+    pub async fn check(&self, transaction: &Transaction<'_>, token: &FencingToken) -> Result<(), FenceError> {
         let (number, store) = (number(token.token), token.store.as_str());
         let params: [(&(dyn ToSql + Sync), Type); 3] =
             [(&self.election.as_str(), Type::TEXT), (&number, Type::INT8), (&store, Type::TEXT)];
