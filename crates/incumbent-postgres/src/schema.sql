@@ -57,7 +57,7 @@ CREATE TABLE IF NOT EXISTS {schema}.session (
 
 -- counter: the last number that was drawn for it.
 -- office: the record while its tombstone counts, or if it has none; afterwards: what is left of it
--- then, with the next higher version.
+-- then, with the next higher version. office_version: the number that was drawn when it was written.
 CREATE TABLE IF NOT EXISTS {schema}.election (
     name bytea PRIMARY KEY,
     counter bigint NOT NULL DEFAULT 0,
@@ -107,7 +107,8 @@ CREATE TABLE IF NOT EXISTS {schema}.mark (
 CREATE OR REPLACE VIEW {schema}.office_1 AS
     SELECT name, counter,
         CASE WHEN over THEN afterwards ELSE office END AS office,
-        CASE WHEN NOT over THEN office_version WHEN afterwards IS NULL THEN 0 ELSE office_version + 1 END AS version,
+        CASE WHEN CASE WHEN over THEN afterwards ELSE office END IS NULL THEN 0
+            WHEN over THEN office_version + 1 ELSE office_version END AS version,
         CASE WHEN NOT over THEN tombstone_until END AS tombstone_until,
         CASE WHEN NOT over THEN ended_id END AS ended_id
     FROM (SELECT *, coalesce(tombstone_until <= clock_timestamp(), false) AS over FROM {schema}.election) e;
@@ -211,7 +212,8 @@ BEGIN
     -- The record becomes what is seen of it: a tombstone that is over would count again if the clock
     -- were put back, for those who were elected since.
     UPDATE {schema}.election x SET
-        counter = nextval('{schema}.number'), office = seen.office, office_version = seen.version,
+        counter = nextval('{schema}.number'), office = seen.office,
+        office_version = CASE WHEN seen.version = 0 THEN x.office_version ELSE seen.version END,
         afterwards = CASE WHEN seen.tombstone_until IS NOT NULL THEN x.afterwards END,
         ended_id = seen.ended_id, tombstone_until = seen.tombstone_until
         FROM {schema}.office_1 seen WHERE x.name = e AND seen.name = e RETURNING x.counter INTO drawn;
@@ -521,7 +523,7 @@ BEGIN
     END IF;
     UPDATE {schema}.election x SET
         office = says,
-        office_version = CASE WHEN says IS NULL THEN 0 ELSE drawn END,
+        office_version = drawn,
         afterwards = says_afterwards,
         ended_id = ended,
         tombstone_until = CASE
@@ -638,9 +640,13 @@ $$;
 CREATE OR REPLACE FUNCTION {schema}.tell_1(e bytea, what text, t bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    -- The step before it was refused: the entry is still in line, or has nothing to say any more.
+    -- The step before it was refused: the entry is still in line, or what is there was not written with
+    -- the number that the step has drawn on this connection. (Who has written since tells of that.)
     IF what = 'g' AND EXISTS (SELECT FROM {schema}.entry x WHERE x.election = e AND x.token = t)
-        OR what = 'e' AND NOT EXISTS (SELECT FROM {schema}.living_1 x WHERE x.election = e AND x.token = t) THEN
+        OR what = 'e' AND NOT EXISTS (SELECT FROM {schema}.living_1 x
+            WHERE x.election = e AND x.token = t AND x.changed = currval('{schema}.number'))
+        OR what = 'o' AND NOT EXISTS (SELECT FROM {schema}.election x
+            WHERE x.name = e AND x.office_version = currval('{schema}.number')) THEN
         RETURN;
     END IF;
     -- It is a hint: nobody waits for a disk or a standby.

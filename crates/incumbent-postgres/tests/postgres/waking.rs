@@ -139,6 +139,18 @@ async fn what_was_refused_is_told_to_nobody() {
     let nobody = EntryId::new("7");
     assert_eq!(leader.withdraw(&leads, Some(&nobody)).await.unwrap(), Cas::Refused);
     assert_eq!(store.evict(&election, &seen).await.unwrap(), Cas::Refused);
+    assert_eq!(leader.publish(&leads, seen.version, &Publication::new("stale")).await.unwrap(), None);
+    let mut office = store.line(&election, 1).await.unwrap().office;
+    office.deposed = Some(Deposed::new(leads.token));
+    assert_eq!(store.set_office(&election, seen.version, &office).await.unwrap(), Cas::Refused);
+    // In between, what was done: a publication, a record, and its end.
+    let said = store.line(&election, 1).await.unwrap().entries[0].version;
+    assert!(leader.publish(&leads, said, &Publication::new("done")).await.unwrap().is_some());
+    assert_eq!(store.set_office(&election, Version::NONE, &office).await.unwrap(), Cas::Done);
+    let mut blank = store.line(&election, 1).await.unwrap().office;
+    blank.deposed = None;
+    assert_eq!(store.set_office(&election, blank.version, &blank).await.unwrap(), Cas::Done);
+    assert_eq!(store.set_office(&election, blank.version, &blank).await.unwrap(), Cas::Refused);
     leader.withdraw(&leads, None).await.unwrap();
     assert_eq!(leader.publish(&leads, seen.version, &Publication::new("late")).await.unwrap(), None);
     server.sql(&format!("NOTIFY \"{channel}\", 'later'"));
@@ -148,7 +160,10 @@ async fn what_was_refused_is_told_to_nobody() {
     }
     // That it is elected may be told late, and by itself.
     told.retain(|said| *said != format!("{} h", hex(&election)));
-    assert_eq!(told, [format!("{} g{} h", hex(&election), leads.token), "later".to_owned()]);
+    let done = [format!("e{} h", leads.token), "o".to_owned(), "o".to_owned(), format!("g{} h", leads.token)];
+    let mut expected = Vec::from_iter(done.iter().map(|words| format!("{} {words}", hex(&election))));
+    expected.push("later".to_owned());
+    assert_eq!(told, expected);
 }
 
 fn hex(election: &ElectionName) -> String {
