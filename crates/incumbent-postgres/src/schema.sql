@@ -20,6 +20,21 @@ BEGIN
 END
 $$;
 
+-- An older command would put its functions into the place of newer ones.
+DO $$
+DECLARE
+    there int;
+BEGIN
+    IF to_regclass('{schema}.store') IS NOT NULL THEN
+        there := (SELECT max(version) FROM {schema}.store);
+        IF there > {version} THEN
+            RAISE EXCEPTION 'the schema {schema} has version %, and this makes version {version}: a newer command prints what it needs',
+                there USING ERRCODE = '55000';
+        END IF;
+    END IF;
+END
+$$;
+
 -- What is true of the whole store. history: which server wrote last, see begin_step.
 -- quiet_until: nobody leads before, see leap. longest_us: the longest TTL that was ever granted.
 -- leapt_to, leapt_at: the number after the last leap, or at first, and when that was.

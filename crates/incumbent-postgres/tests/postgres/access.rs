@@ -122,7 +122,16 @@ async fn a_schema_that_is_too_new_is_refused_and_an_older_one_is_brought_up_to_d
         assert_eq!(server.sql("SELECT version FROM of_another_version.store"), "4");
         server.sql("SELECT of_another_version.sweep_1('1 hour')");
     }
-    server.sql("UPDATE of_another_version.store SET version = 8, oldest_library = 7");
+    // What an older command prints leaves the functions of a newer one as they are.
+    server.sql("UPDATE of_another_version.store SET version = 8");
+    server.sql("DROP FUNCTION of_another_version.sweep_1");
+    let ddl = incumbent_postgres::schema_ddl("of_another_version").unwrap();
+    let refused = server.psql().arg(ddl).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("has version 8, and this makes version 4"), "{said}");
+    assert_eq!(server.sql("SELECT to_regproc('of_another_version.sweep_1') IS NULL"), "t");
+    assert_eq!(store(&url).identity().await.unwrap(), id, "it is not too new");
+    server.sql("UPDATE of_another_version.store SET oldest_library = 7");
     let refused = store(&url).identity().await.unwrap_err();
     assert!(matches!(refused, StoreError::Misuse { .. }), "{refused:?}");
     let named = format!("the schema of_another_version at {} has version 8", server.endpoint());
