@@ -4,8 +4,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
 
 use incumbent_postgres::tokio_postgres::{Config, NoTls};
-use incumbent_postgres::{Connecting, Connector, PostgresOptions, PostgresStore, messages};
-use incumbent_store::{ElectionName, Merit, Place, Store, StoreError};
+use incumbent_postgres::{Connecting, Connector, PostgresFence, PostgresOptions, PostgresStore, messages};
+use incumbent_store::fence::{Fence as _, FencingToken};
+use incumbent_store::{Cas, ElectionName, Merit, Place, Publication, Store, StoreError, StoreId};
 use incumbent_testkit::servers::{PostgresServer, Scratch};
 
 use crate::harness::{TTL, entry, held, name, raw, shared, store, until, within};
@@ -52,11 +53,34 @@ async fn a_role_without_rights_to_tables_takes_part_in_a_schema_that_was_made_fo
     server.sql("GRANT USAGE ON SCHEMA by_hand TO only_calls");
     server.sql("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA by_hand TO only_calls");
     assert!(leads(&store(&url)).await.unwrap());
+    does_everything(&store(&url), &url.replace("?schema=by_hand", "")).await;
     server.sql("UPDATE by_hand.store SET history = 'another'");
     store(&url).open_session(TTL).await.expect("numbers leap for it, too");
     let client = raw(&url.replace("?schema=by_hand", "")).await;
     assert!(client.query("SELECT * FROM by_hand.entry", &[]).await.is_err(), "and sees no table");
     assert!(client.query("SELECT by_hand.draw_1('x')", &[]).await.is_err(), "nor what is inside");
+}
+
+/// Publishes, lists, evicts, and asks, raises and resets a fence.
+async fn does_everything(store: &PostgresStore, url: &str) {
+    let election = name("everything");
+    let session = within(store.open_session(20 * TTL)).await.unwrap();
+    let leads = held(&within(session.enlist(&election, &entry(1))).await.unwrap());
+    let seen = within(store.line(&election, 1)).await.unwrap().entries.remove(0);
+    let published = within(session.publish(&leads, seen.version, &Publication::new("here"))).await.unwrap();
+    assert!(published.is_some());
+    assert!(within(store.elections(999)).await.unwrap().contains(&election));
+
+    let (fence, token) = (PostgresFence::new(store, &election), FencingToken::new(leads.token, session.store_id()));
+    within(fence.raise(&election, token.clone())).await.unwrap();
+    let mut client = raw(url).await;
+    let transaction = client.transaction().await.unwrap();
+    fence.check(&transaction, &token).await.unwrap();
+    transaction.commit().await.unwrap();
+    within(fence.reset(&StoreId::new("another"), "a test")).await.unwrap();
+
+    let seen = within(store.line(&election, 1)).await.unwrap().entries.remove(0);
+    assert_eq!(within(store.evict(&election, &seen)).await.unwrap(), Cas::Done);
 }
 
 /// What a role may call runs with its owner's rights: nobody else's tables or operators may come
@@ -136,6 +160,33 @@ async fn a_schema_that_is_too_new_is_refused_and_an_older_one_is_brought_up_to_d
     assert!(matches!(refused, StoreError::Misuse { .. }), "{refused:?}");
     let named = format!("the schema of_another_version at {} has version 8", server.endpoint());
     assert!(refused.to_string().contains(&named), "{refused}");
+}
+
+/// Nor is an older one brought up to date by a role that may not.
+#[tokio::test]
+async fn an_older_schema_is_refused_by_a_role_that_may_not_change_it() {
+    let server = shared().await;
+    let url = url_of("postgres", "postgres", "schema=stays_old").await;
+    store(&url).identity().await.unwrap();
+    server.sql("UPDATE stays_old.store SET version = 3");
+    server.sql("CREATE ROLE may_not_update LOGIN");
+    server.sql("GRANT USAGE ON SCHEMA stays_old TO may_not_update");
+    server.sql("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA stays_old TO may_not_update");
+    let refused = store(&url_of("may_not_update", "postgres", "schema=stays_old").await).identity().await.unwrap_err();
+    assert!(matches!(refused, StoreError::Denied { .. }), "{refused:?}");
+    assert!(refused.to_string().contains("incumbent schema postgres"), "{refused}");
+    assert_eq!(server.sql("SELECT version FROM stays_old.store"), "3");
+}
+
+#[tokio::test]
+async fn a_role_without_superuser_rights_makes_the_schema_itself() {
+    let server = shared().await;
+    server.sql("CREATE ROLE makes_it LOGIN");
+    server.sql("GRANT CREATE ON DATABASE postgres TO makes_it");
+    let store = store(&url_of("makes_it", "postgres", "schema=made_by_itself").await);
+    assert!(leads(&store).await.unwrap());
+    let owner = "SELECT nspowner::regrole FROM pg_namespace WHERE nspname = 'made_by_itself'";
+    assert_eq!(server.sql(owner), "makes_it");
 }
 
 /// What later versions brought: what a candidate says of itself.
