@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use incumbent_store::{Held, Place, Store, StoreError, TokenStrength};
+use incumbent_store::{Held, Place, Publication, Store, StoreError, TokenStrength, Version};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::PostgresServer;
 
@@ -99,6 +99,39 @@ async fn where_the_row_of_the_store_cannot_be_seen_nothing_leaps_and_no_fence_le
         assert_eq!(sqlstate(of.batch_execute(&fence).await).as_deref(), Some("IN004"), "{schema}");
         let refused = crate::harness::store(&format!("{url}?schema={schema}")).identity().await.unwrap_err();
         assert!(refused.to_string().contains("its table store cannot be seen"), "{refused}");
+    }
+}
+
+/// Whatever comes first: numbers leap, sessions end, and nobody leads for the longest TTL.
+#[tokio::test]
+async fn the_first_step_on_another_server_leaps_whichever_it_is() {
+    let server = crate::harness::shared().await;
+    let store = store(&format!("{}?schema=first_step", server.url()));
+    for first in ["renew", "enlist", "standing", "publish", "withdraw", "close", "evict", "set_office"] {
+        let election = name(first);
+        let session = store.open_session(20 * TTL).await.unwrap();
+        server.sql("UPDATE first_step.store SET quiet_until = '-infinity'");
+        let leads = held(&session.enlist(&election, &entry(1)).await.unwrap());
+        let line = store.line(&election, 1).await.unwrap();
+        let before: u64 = server.sql("SELECT last_value FROM first_step.number").parse().unwrap();
+        server.sql("UPDATE first_step.store SET history = 'another'");
+        match first {
+            "renew" => drop(session.renew(std::slice::from_ref(&leads)).await),
+            "enlist" => drop(session.enlist(&name("other"), &entry(2)).await),
+            "standing" => drop(session.standing(&leads, None).await),
+            "publish" => drop(session.publish(&leads, line.entries[0].version, &Publication::new("late")).await),
+            "withdraw" => drop(session.withdraw(&leads, None).await),
+            "close" => drop(session.close().await),
+            "evict" => drop(store.evict(&election, &line.entries[0]).await),
+            _ => drop(store.set_office(&election, Version::NONE, &line.office).await),
+        }
+        let leapt = "SELECT history <> 'another', (SELECT count(*) FROM first_step.session), \
+            quiet_until = leapt_at + longest_us * interval '1 microsecond', longest_us FROM first_step.store";
+        assert_eq!(server.sql(leapt), format!("t|0|t|{}", (20 * TTL).as_micros()), "{first}");
+        let after: u64 = server.sql("SELECT last_value FROM first_step.number").parse().unwrap();
+        assert!(after >= before + (1 << 32), "{first}: {after} after {before}");
+        let gone = session.renew(std::slice::from_ref(&leads)).await;
+        assert!(matches!(gone, Err(StoreError::SessionGone)), "{first}: {gone:?}");
     }
 }
 
