@@ -52,7 +52,9 @@
 //!   of an enlistment behind somebody.
 //! - **A listening connection proves itself** by hearing what another one tells it: through a
 //!   transaction pooler LISTEN succeeds and hears nothing, and `?listen=HOST:PORT` goes past it.
-//!   Without one, waiting candidates poll once a second.
+//!   Without one, waiting candidates poll once a second. What such a LISTEN leaves behind is taken
+//!   back, but a busy pooler may run that on another of its connections: one that goes on listening
+//!   hands notifications to whoever has got it.
 //! - **Each answer proves itself.** pgbouncer before 1.21 gives the connection of a client that
 //!   went away to the next one even if an answer is still to come on it. So nothing is sent ahead:
 //!   one message, one answer. And since others may send ahead, each message begins with a random
