@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use incumbent_core::{Command, ElectionName, Heir, Successor};
 
-use crate::backend::{Backend, ElectionReader};
+use crate::backend::{Backend, ElectionReader, PATIENCE, end_of};
 use crate::election::{Fenced, Fencing, Unfenced};
 use crate::error::{LeadershipLost, ProclaimError, ResignError, TransferError, TransferRefused};
 use crate::fence::FencingToken;
@@ -229,6 +229,7 @@ impl<F: Fencing> Leadership<F> {
         match &self.reader.backend {
             Backend::Store(store) => {
                 let record = OfficeRecord::new(store.clone(), &self.reader);
+                record.refuse_transfer_without_record(end_of(PATIENCE)).await?;
                 let line = record.read().await?;
                 let heir = crate::operator::find_heir(&line, to)?;
                 Ok(Found::InLine(record, heir))

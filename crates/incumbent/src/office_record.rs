@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent_core::{Cas, ElectionName, Entry, Heir, Line, MAX_LINE, Office, Settings, Token, Version};
-use incumbent_store::{Store, StoreError};
+use incumbent_store::{Promises, Store, StoreError};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::backend::{ElectionReader, PATIENCE, cut_off, cut_off_write, end_of, retry};
@@ -58,9 +58,23 @@ impl OfficeRecord {
 
     /// Whether candidates of another library leave when the election ends.
     pub(crate) async fn foreign_heed_end(&self, until: Instant) -> Result<bool, ReadError> {
+        Ok(self.promises(until).await?.foreign_heed_end)
+    }
+
+    /// Refuses a transfer where there is no record to ask for it in. Looking for the heir first
+    /// would blame the heir: no line shows it there.
+    pub(crate) async fn refuse_transfer_without_record(&self, until: Instant) -> Result<(), ReadError> {
+        if self.promises(until).await?.office_record {
+            return Ok(());
+        }
+        let what = "this store has no office record, and no office is handed over in it: to move the office, stop the \
+                    leader's process";
+        Err(StoreError::Unsupported { what: what.to_owned() }.into())
+    }
+
+    async fn promises(&self, until: Instant) -> Result<Promises, ReadError> {
         let attempt = self.settings.renew_every.min(PATIENCE);
-        let promises = retry(until, || Box::pin(cut_off(attempt, self.store.promises()))).await?;
-        Ok(promises.foreign_heed_end)
+        retry(until, || Box::pin(cut_off(attempt, self.store.promises()))).await
     }
 
     /// How long one attempt at a write may take, which is small: a server that hangs must not keep

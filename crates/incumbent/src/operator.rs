@@ -176,6 +176,7 @@ impl Operator {
         }
         let record = self.record("transfer")?;
         let until = end_of(within);
+        record.refuse_transfer_without_record(until).await?;
         let nonce = record.port.nonce();
         let line = record.read_until(MAX_LINE, until).await?;
         let (leader, heir) = leader_and_heir(&line, &to)?;
@@ -219,7 +220,9 @@ impl Operator {
         if let Backend::Peers(group_client) = &self.reader.backend {
             return group_client.foresee_transfer(&self.reader, &to, within).await;
         }
-        let line = self.record("transfer")?.read_until(MAX_LINE, end_of(within)).await?;
+        let (record, until) = (self.record("transfer")?, end_of(within));
+        record.refuse_transfer_without_record(until).await?;
+        let line = record.read_until(MAX_LINE, until).await?;
         let (leader, heir) = leader_and_heir(&line, &to)?;
         if Heir::of(leader).as_ref() != Some(&heir) {
             self.order()?;

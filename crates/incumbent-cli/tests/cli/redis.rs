@@ -101,15 +101,23 @@ async fn an_election_by_a_majority_of_servers_explains_what_it_rests_on_and_what
         assert!(said.code == Some(125), "it does not wait for a turn that cannot come: {said:?}");
         assert!(said.err.contains("leave --record and --fence-cmd out"), "{said:?}");
     }
+    for order in [
+        &["pause"][..],
+        &["freeze"],
+        &["end"],
+        &["transfer", "--to", "nobody"],
+        &["transfer", "--to", "nobody", "--dry-run"],
+        &["resign"],
+        &["depose"],
+    ] {
+        let said = host.run(on_redlock(&[order, &["jobs/x"]].concat()));
+        assert!(said.code == Some(1) && said.err.contains("no office record"), "{order:?}: {said:?}");
+        assert!(said.err.contains("stop the leader's process"), "{order:?}: {said:?}");
+    }
     drop(holding);
     let said = host.run(on_redlock(&["history", "jobs/x"]));
     assert!(said.code == Some(3) && !said.err.contains("run --record"), "{said:?}");
     assert!(said.err.contains("keeps no record of terms"), "{said:?}");
-    for order in ["pause", "freeze", "end"] {
-        let said = host.run(on_redlock(&[order, "jobs/x"]));
-        assert!(said.code == Some(1) && said.err.contains("no office record"), "{order}: {said:?}");
-        assert!(said.err.contains("freeze") && said.err.contains("stop the leader's process"), "{order}: {said:?}");
-    }
 
     servers[2].kill();
     let said = host.run(on_redlock(&["status", "jobs/x"]));

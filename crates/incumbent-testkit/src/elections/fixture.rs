@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent::store::{ElectionName, Line, LineKind, Store, StoreError, TokioClock};
-use incumbent::{Candidacy, Client, Election, Leadership, OperatorError, ReadError};
+use incumbent::{Candidacy, Client, Election, Leadership, OperatorError, ReadError, TransferError, TransferRefused};
 
 use crate::conformance::Harness;
 
@@ -61,7 +61,7 @@ impl<'a, H: Harness> Fixture<'a, H> {
     pub(super) async fn has_office_record(&self) -> bool {
         let has_one = self.store.promises().await.expect("promises").office_record;
         if !has_one {
-            let (mut candidacies, office) = self.line_of(&["a"]).await;
+            let (mut candidacies, mut office) = self.line_of(&["a"]).await;
             let operator = self.election().await.operator();
             let refused = [
                 operator.pause(WITHIN).await,
@@ -69,10 +69,24 @@ impl<'a, H: Harness> Fixture<'a, H> {
                 operator.end(WITHIN).await,
                 operator.resign(WITHIN).await,
                 operator.depose(None, WITHIN).await.map(|_| ()),
+                operator.transfer("a", WITHIN).await,
+                operator.transfer("b", WITHIN).await,
+                operator.foresee_transfer("a", WITHIN).await.map(|_| ()),
             ];
+            let unsupported = |error: &ReadError| matches!(error, ReadError::Store(StoreError::Unsupported { .. }));
             for refused in refused {
-                let unsupported = |error: &ReadError| matches!(error, ReadError::Store(StoreError::Unsupported { .. }));
                 assert!(matches!(&refused, Err(OperatorError::Read(error)) if unsupported(error)), "{refused:?}");
+            }
+            // The leader itself cannot, either, whomever it names.
+            for heir in ["a", "b"] {
+                office = match office.transfer_to(heir, WITHIN).await {
+                    Err(TransferError::Refused { leadership, why: TransferRefused::Read(error) })
+                        if unsupported(&error) =>
+                    {
+                        leadership
+                    }
+                    other => panic!("{other:?}"),
+                };
             }
             office.check().expect("undisturbed");
             office.leave().await.expect("certain");
