@@ -249,6 +249,7 @@ impl Inner {
         let listening = self.watcher.listens().await;
         promises.watches = matches!(listening, Listening::Yes(_));
         promises.smallest_ttl = SMALLEST_TTL;
+        promises.longest_ttl = LONGEST_TTL;
         server.lower(&mut promises);
         promises.caveats.extend(listening.caveat().map(Into::into));
         Ok(promises)

@@ -143,6 +143,7 @@ impl Inner {
             promises.tokens = TokenStrength::Volatile;
         }
         promises.smallest_ttl = SMALLEST_TTL;
+        promises.longest_ttl = LONGEST_TTL;
         // Scripts count whole milliseconds, and a follower looks when the time of the one ahead has
         // passed.
         promises.granularity = Duration::from_millis(1);

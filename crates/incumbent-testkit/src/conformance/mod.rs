@@ -85,6 +85,7 @@ macro_rules! conformance {
             closing_a_session_removes_its_entries
             a_silent_session_is_forgotten_by_whom_the_store_says
             a_session_and_its_store_say_the_same_about_themselves
+            a_ttl_of_a_month_is_granted_as_far_as_was_said_beforehand
             an_eviction_removes_exactly_what_was_seen
             an_eviction_is_refused_when_the_entry_has_changed
             an_eviction_of_what_was_renewed_meanwhile_is_refused_where_rivals_forget

@@ -1,5 +1,7 @@
 //! Sessions: what they carry, what keeps them, and what is left when they end.
 
+use std::time::Duration;
+
 use incumbent_store::{Cas, Fault, Held, Paused, Place, Publication, Standing, StoreError};
 
 use super::fixture::{Fixture, Participant, new_entry};
@@ -192,5 +194,15 @@ pub async fn a_session_and_its_store_say_the_same_about_themselves<H: Harness>(h
     assert_eq!(liveness.forgotten_by, fixture.promises.forgotten_by);
     assert!(liveness.ttl >= fixture.promises.smallest_ttl && !liveness.ttl.is_zero());
     assert!(liveness.margin < liveness.ttl, "nothing would be left of the TTL");
+    session.close().await.unwrap();
+}
+
+/// Who is told a time after which a dead leader is replaced counts on it: `explain` says it before
+/// there is a session.
+pub async fn a_ttl_of_a_month_is_granted_as_far_as_was_said_beforehand<H: Harness>(harness: &H) {
+    let fixture = Fixture::new(harness).await;
+    let month = Duration::from_secs(30 * 86_400);
+    let session = fixture.store.open_session(month).await.unwrap();
+    assert_eq!(session.liveness().ttl, fixture.promises.liveness(month).ttl);
     session.close().await.unwrap();
 }
