@@ -409,7 +409,9 @@ impl Rounds {
             return Ok(Enlisted::Leads { token, published: Version(1) });
         }
         let unheard = answers.iter().filter(|answer| answer.is_err()).count();
-        self.release_stay(store, stay, attempt, Some(token), within).await;
+        if self.rules.keep(Rule::ReleaseAfterFailure) {
+            self.release_stay(store, stay, attempt, Some(token), within).await;
+        }
         if count < self.majority() && count + unheard >= self.majority() {
             let what = format!("writing the token: {count} of {} servers have confirmed it", self.count());
             return Err(StoreError::OutcomeUnknown { what, source: None });

@@ -358,15 +358,42 @@ async fn one_that_was_told_to_wait_and_went_away_keeps_nobody_from_looking_for_e
 #[tokio::test(start_paused = true)]
 async fn what_was_taken_in_vain_is_given_back() {
     for (rules, is_free) in [(Rules::default(), true), (Rules::without(Rule::ReleaseAfterFailure), false)] {
-        let fixture = Fixture::new(rules, None);
-        let session = fixture.former_leader(0).await;
-        // 2, 3 and 4 hear it and are not heard.
-        fixture.cut(0, &[2, 3, 4]);
-        assert!(enlist(&*session, 0).await.is_err());
-        fixture.cut(1, &[3, 4]);
-        let other = fixture.session(1, TTL).await;
-        let taken = tokio::time::timeout(TTL / 2, enlist(&*other, 1)).await;
-        assert_eq!(matches!(taken, Ok(Ok(Place::Leading(_)))), is_free, "{taken:?}");
+        // Where the lock was given, and where it is not known whether it was.
+        for out_of_reach in [[3, 4], [0, 1]] {
+            let fixture = Fixture::new(rules, None);
+            let session = fixture.former_leader(0).await;
+            // 2, 3 and 4 hear it and are not heard.
+            lock(&fixture.group.network).carry = Some(|client, server, verb| match (client, server, verb) {
+                (0, 2..5, Verb::Acquire { .. }) => Some((Duration::ZERO, false)),
+                _ => None,
+            });
+            assert!(enlist(&*session, 0).await.is_err());
+            fixture.cut(1, &out_of_reach);
+            let other = fixture.session(1, TTL).await;
+            let taken = tokio::time::timeout(TTL / 2, enlist(&*other, 1)).await;
+            assert_eq!(matches!(taken, Ok(Ok(Place::Leading(_)))), is_free, "{taken:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_whose_token_too_few_have_taken_is_given_back() {
+    for (rules, is_free) in [(Rules::default(), true), (Rules::without(Rule::ReleaseAfterFailure), false)] {
+        // Where the token was taken, and where the lock has none.
+        for out_of_reach in [[3, 4], [0, 1]] {
+            let fixture = Fixture::new(rules, None);
+            let session = fixture.former_leader(0).await;
+            lock(&fixture.group.network).carry = Some(|client, server, verb| match (client, server, verb) {
+                (0, 2..5, Verb::Number { .. }) => Some((TTL * 100, false)),
+                _ => None,
+            });
+            let unknown = enlist(&*session, 0).await;
+            assert!(matches!(unknown, Err(StoreError::OutcomeUnknown { .. })), "{unknown:?}");
+            fixture.cut(1, &out_of_reach);
+            let other = fixture.session(1, TTL).await;
+            let taken = tokio::time::timeout(TTL / 2, enlist(&*other, 1)).await;
+            assert_eq!(matches!(taken, Ok(Ok(Place::Leading(_)))), is_free, "{taken:?}");
+        }
     }
 }
 
@@ -594,8 +621,8 @@ async fn a_server_of_another_store_whose_address_was_mistaken_for_ours_keeps_wha
     }
 }
 
-/// What the guards of a server's steps are for is seen in random worlds with clocks that jump; here
-/// is what each of them refuses.
+/// What the guards of a server's steps are for, taken together, is seen in random worlds with clocks
+/// that jump; here is what each of them refuses.
 #[test]
 fn a_server_takes_a_token_for_the_owner_only_and_above_its_counter_and_a_seed_for_the_loss_it_names() {
     let now = Duration::from_secs(100);
