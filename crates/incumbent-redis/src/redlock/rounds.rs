@@ -141,7 +141,10 @@ impl Rounds {
     /// The same of something that some may have done.
     fn failure_of_write(&self, what: &str, store: &str, answers: &Answers) -> StoreError {
         match self.failure(what, store, answers) {
-            StoreError::Unavailable { what, source } => StoreError::OutcomeUnknown { what, source },
+            StoreError::Unavailable { what, .. }
+            | StoreError::Denied { what, .. }
+            | StoreError::Foreign { what }
+            | StoreError::Misuse { what } => StoreError::OutcomeUnknown { what, source: None },
             other => other,
         }
     }
@@ -162,7 +165,16 @@ impl Rounds {
         let said = said.collect::<Vec<_>>().join("; ");
         let (count, majority) = (self.count(), self.majority());
         let what = format!("{what}: it takes {majority} of {count} servers, and too few will do: {said}");
-        StoreError::Unavailable { what, source: None }
+        let lasting = || answers.iter().filter_map(|answer| answer.as_ref().err().filter(|error| is_lasting(error)));
+        match lasting().next() {
+            // Without those that will not do as they are set up there is no majority.
+            Some(error) if lasting().count() > count - majority => match error {
+                StoreError::Denied { .. } => StoreError::Denied { what, source: None },
+                StoreError::Foreign { .. } => StoreError::Foreign { what },
+                _ => StoreError::Misuse { what },
+            },
+            _ => StoreError::Unavailable { what, source: None },
+        }
     }
 
     // Which store it is.
@@ -622,6 +634,11 @@ impl Rounds {
         }
         Err(self.failure_of_write(what, store, answers))
     }
+}
+
+/// Whether somebody has to act before this server does anything for us.
+fn is_lasting(error: &StoreError) -> bool {
+    matches!(error, StoreError::Denied { .. } | StoreError::Foreign { .. } | StoreError::Misuse { .. })
 }
 
 fn request(store: &str, verb: Verb) -> Request {

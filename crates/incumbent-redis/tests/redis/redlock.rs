@@ -11,7 +11,7 @@ use incumbent_testkit::hostile::{Case, Exception, Host};
 use incumbent_testkit::servers::{RedisServer, WallClock};
 use tokio::sync::OnceCell;
 
-use crate::harness::{entry, jobs, lead, until, within};
+use crate::harness::{entry, held, jobs, lead, until, within};
 
 /// Long enough for a slow machine: each server has a tenth of it to answer.
 const TTL: Duration = Duration::from_secs(4);
@@ -312,6 +312,49 @@ async fn what_it_cannot_do_is_said_beforehand_and_refused() {
         panic!("{refused:?}")
     };
     assert!(what.contains("no office record"), "{what}");
+}
+
+#[tokio::test]
+async fn what_a_newer_version_wrote_is_refused_and_left_alone() {
+    let five = Five::start(&[]).await;
+    five.season().await;
+    five.0[..3].iter().for_each(|server| drop(server.cli(&["HSET", "{incumbent}:redlock", "format", "2"])));
+    let hashes = || (0..3).map(|server| five.0[server].cli(&["HGETALL", "{incumbent}:redlock"])).collect::<Vec<_>>();
+    let before = hashes();
+    for refused in [five.store().identity().await.map(drop), five.store().open_session(TTL).await.map(drop)] {
+        let Err(StoreError::Foreign { what }) = refused else { panic!("{refused:?}") };
+        assert!(what.contains("format 2") && what.contains("use a newer one"), "{what}");
+    }
+    assert_eq!(hashes(), before);
+    // Two of them keep nobody from leading by the others.
+    five.0[0].cli(&["HSET", "{incumbent}:redlock", "format", "1"]);
+    until("three will do", async || five.store().identity().await.is_ok()).await;
+}
+
+#[tokio::test]
+async fn what_an_earlier_version_wrote_without_the_newest_field_is_kept() {
+    let five = Five::start(&[]).await;
+    five.season().await;
+    let session = five.store().open_session(TTL).await.unwrap();
+    let leading = held(&within(session.enlist(&jobs(), &entry(1))).await.unwrap());
+    let names = || (0..SERVERS).map(|server| five.field(server, "server")).collect::<Vec<_>>();
+    let before = (five.field(0, "store"), names());
+    five.0.iter().for_each(|server| drop(server.cli(&["HDEL", "{incumbent}:redlock", "asked"])));
+    let renewal = session.renew(std::slice::from_ref(&leading)).await.unwrap();
+    assert_eq!(renewal.gone, []);
+    assert_eq!(five.store().identity().await.unwrap().as_str(), before.0);
+    assert_eq!((five.field(0, "store"), names()), before);
+}
+
+#[tokio::test]
+async fn servers_that_evict_any_key_are_refused_unless_that_is_allowed() {
+    let five = Five::start(&["--maxmemory-policy", "allkeys-lru"]).await;
+    match five.store().identity().await {
+        Err(StoreError::Misuse { what }) => assert!(what.contains("allkeys-lru"), "{what}"),
+        other => panic!("{other:?}"),
+    }
+    let allowed = RedlockStore::from_url(&format!("{}?eviction=allow", five.url())).unwrap();
+    until("the store is founded", async || allowed.identity().await.is_ok()).await;
 }
 
 #[tokio::test]
