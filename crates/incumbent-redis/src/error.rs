@@ -22,7 +22,7 @@ const REFUSED: [&str; 13] = [
     "MISCONF",
 ];
 
-/// Sorts what a step failed with. Commands that do not wait for an answer are sent at most once.
+/// Sorts what a step failed with.
 pub(crate) fn classify(error: RedisError, effect: Effect, what: &str) -> StoreError {
     if is_denied(&error) {
         return StoreError::Denied { what: what.to_owned(), source: Some(Arc::new(error)) };

@@ -76,8 +76,8 @@ impl Server {
             "A wall clock of the server that jumps ahead may cost a session that does not renew up to half the shortest \
              TTL."
                 .to_owned(),
-            "After a restart or a failover of the server nobody new takes office for the longest TTL that it knows to \
-             have been granted, and not for one's own: what was lost cannot be told. A forgotten leader whose TTL is \
+            "After a restart or a failover of the server nobody new takes office before the longest TTL that it knows to \
+             have been granted has passed, nor before the candidate's own has: what was lost cannot be told. A forgotten leader whose TTL is \
              longer than both may lead beside the next one until that TTL has passed: give all candidates of an \
              election the same TTL. Tokens grow all the same."
                 .to_owned(),

@@ -14,7 +14,7 @@
 //! | `{incumbent}:m` | hash | `format`, `id` (the store's identity), `change` (the counter), `lineage` (of the server's history), `clock` and `wall` (the store's clock, and the server's when it was last set), `longest` (the longest TTL that was granted), `shortest` (no open session has a shorter one), `taken_over` (when this history began), `hold` (until when nobody new takes office), and `waited` (with `?wait=`, so that every step writes something) |
 //! | `{incumbent}:s` | sorted set | sessions, by when they expire. A session is called after a change and its TTL. And `R session` for one that has not been heard of since another history began |
 //! | `{incumbent}:l` | sorted set, all scores 0 | the lines: `election \0 token` |
-//! | `{incumbent}:e` | hash | `election \0 token`: version, session, incarnation, name, fitness, readiness and value |
+//! | `{incumbent}:e` | hash | `election \0 token`: version, session, incarnation, name, merit, readiness and value |
 //! | `{incumbent}:p` | sorted set, all scores 0 | what a session holds: `session \0 election \0 token incarnation`; and `T ttl session`, for the shortest and the longest TTL |
 //! | `{incumbent}:o` | hash | the office records: version, end of the tombstone, record with the tombstone and without |
 //! | `{incumbent}:z` | sorted set | tombstones, by when they go |
@@ -36,6 +36,7 @@
 //! | `elections` | a script for each page of 500 |
 //! | `watch` | `SUBSCRIBE` on a connection of its own, then one script that asks what has changed since |
 //! | `promises` | `INFO`, `CONFIG GET` and the identity |
+//! | with every new connection | `HELLO`, `TYPE` of each key and `INFO`; Sentinels are asked for the primary first (`SENTINEL get-master-addr-by-name`) |
 //!
 //! Channels: `{incumbent}:e:<election>\0<token>` when an entry is gone or says something else,
 //! `{incumbent}:h:<election>` when the first in line does, `{incumbent}:o:<election>` when the
@@ -93,9 +94,10 @@
 //!   No renewal waits for one. With `?wait=N` marks, and what is written behind them, are confirmed
 //!   in the same way as steps.
 //! - **Finding the primary.** With every connection Sentinels are asked for it, or a member of a
-//!   cluster for the one that keeps our keys. A server that turns out to be a replica, or no longer
-//!   keeps them, is left; a step that it refused unread is made at the other, once. Several servers
-//!   that are no cluster are refused: each would have a leader of its own.
+//!   cluster for the one that keeps our keys. A member that no longer keeps them has done nothing:
+//!   the step is made at the other, once. A server that turns out to be a replica is left, and the
+//!   step is unavailable. Several servers that are no cluster are refused: each would have a leader
+//!   of its own.
 //! - **Versions.** Another format than this version's is refused with a sentence, and left alone.
 //!
 //! # Rights

@@ -22,7 +22,7 @@ use crate::session::RedisSession;
 use crate::step::{self, Step};
 use crate::watcher::{Interest, On, Watcher};
 
-/// The smallest TTL: twice the time after which a script looks how far its clock may advance.
+/// The smallest TTL: of a shorter one a round trip leaves too little.
 const SMALLEST_TTL: Duration = Duration::from_millis(100);
 /// After a restart everybody waits for the longest TTL in use: one candidate with a long one would
 /// shut all elections.

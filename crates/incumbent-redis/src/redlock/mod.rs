@@ -11,7 +11,7 @@
 //! | `store` | the identity of the store that it belongs to: the names of the servers with which it was founded |
 //! | `counter` | no token is higher that was given here |
 //! | `longest`, `wait`, `age`, `aged`, `asked` | the longest TTL that was granted; how long it gives no locks after it was emptied, and how much of that has passed; the longest TTL of those who were told to wait |
-//! | `/election` | the lock of an election: what is left of its time, its TTL, the counter when it was taken, the newest attempt that asked for it, token, version, session, incarnation, name, readiness and value |
+//! | `/election` | the lock of an election: what is left of its time, its TTL, the counter when it was taken, the newest attempt that asked for it, token, version, session, incarnation, name, merit, readiness and value |
 //!
 //! # From the seam to the servers
 //! Every request goes to all servers at once, and each has a tenth of the TTL to answer.
