@@ -65,6 +65,10 @@ pub(crate) fn classify_dial(error: RedisError, what: &str) -> StoreError {
     if is_denied(&error) {
         return classify(error, Effect::None, what);
     }
+    if error.to_string().contains("DB index is out of range") {
+        let what = format!("{what}: the server has no such database (the number after the / of the URL): {error}");
+        return StoreError::Misuse { what };
+    }
     StoreError::unavailable(what, error)
 }
 

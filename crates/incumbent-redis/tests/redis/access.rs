@@ -116,6 +116,15 @@ async fn a_wrong_password_and_a_missing_right_are_denied_and_a_password_is_not_p
     }
 }
 
+/// Nobody waits for what no time can cure.
+#[tokio::test]
+async fn a_database_that_the_server_does_not_have_is_misuse() {
+    let server = RedisServer::start().await;
+    let refused = RedisStore::from_url(&format!("redis://{}/99", server.endpoint())).unwrap().identity().await;
+    let Err(StoreError::Misuse { what }) = refused else { panic!("{refused:?}") };
+    assert!(what.contains("has no such database"), "{what}");
+}
+
 #[tokio::test]
 async fn tls_with_a_ca_of_ones_own_and_a_certificate_on_both_sides() {
     let certificates = Certificates::new("IP:127.0.0.1");
