@@ -8,7 +8,7 @@ use incumbent_redis::RedlockStore;
 use incumbent_store::{ElectionName, LineKind, Place, Store, StoreError};
 use incumbent_testkit::conformance::{Harness, Time};
 use incumbent_testkit::hostile::{Case, Exception, Host};
-use incumbent_testkit::servers::{RedisServer, WallClock};
+use incumbent_testkit::servers::{Certificates, RedisServer, WallClock};
 use tokio::sync::OnceCell;
 
 use crate::harness::{entry, held, jobs, lead, until, within};
@@ -355,6 +355,21 @@ async fn servers_that_evict_any_key_are_refused_unless_that_is_allowed() {
     }
     let allowed = RedlockStore::from_url(&format!("{}?eviction=allow", five.url())).unwrap();
     until("the store is founded", async || allowed.identity().await.is_ok()).await;
+}
+
+#[tokio::test]
+async fn servers_are_reached_over_tls_with_a_certificate_on_both_sides() {
+    let certificates = Certificates::new("IP:127.0.0.1");
+    let at = |file: &str| certificates.file(file);
+    let (certificate, key, ca) = (at("server.pem"), at("server.key"), at("ca.pem"));
+    let tls = ["--tls-cert-file", &certificate, "--tls-key-file", &key, "--tls-ca-cert-file", &ca];
+    let five = Five::start(&[&["--port", "0", "--tls-port", "{port}"][..], &tls].concat()).await;
+    let url = format!("{}?ca={ca}", five.url().replace("redlock://", "redlocks://"));
+    let both = format!("{url}&cert={}&key={}", at("client.pem"), at("client.key"));
+    let store = RedlockStore::from_url(&both).unwrap();
+    until("the store is founded", async || store.identity().await.is_ok()).await;
+    let bare = RedlockStore::from_url(&url).unwrap().identity().await;
+    assert!(matches!(bare, Err(StoreError::Unavailable { .. })), "no certificate of ours: {bare:?}");
 }
 
 #[tokio::test]
