@@ -621,8 +621,8 @@ async fn a_server_of_another_store_whose_address_was_mistaken_for_ours_keeps_wha
     }
 }
 
-/// What the guards of a server's steps are for, taken together, is seen in random worlds with clocks
-/// that jump; here is what each of them refuses.
+/// What the guards of a server's steps are for, taken together, is seen in random worlds with
+/// clocks that jump; here is what each of them refuses.
 #[test]
 fn a_server_takes_a_token_for_the_owner_only_and_above_its_counter_and_a_seed_for_the_loss_it_names() {
     let now = Duration::from_secs(100);
