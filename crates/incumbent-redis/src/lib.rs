@@ -62,7 +62,7 @@
 //!   cannot be known: a forgotten leader with a TTL that is longer than all of these.
 //! - **Does it know less than we do?** Then an old copy was put back into a running server, and the
 //!   store is founded anew. That is seen by the counter, in `{incumbent}:m`. An old copy of another
-//!   key alone cannot be noticed: with `{incumbent}:o` orders are undone in silence, and with one of
+//!   key alone may go unnoticed: with `{incumbent}:o` orders are undone in silence, and with one of
 //!   the others a leader may be forgotten that has not been told. Put back all of them, or none.
 //! - **Can it count on?** Scripts count exactly up to 2^53. Before the counter gets there (the
 //!   server's clock is centuries ahead, say) every step is refused, and changes nothing.
