@@ -35,8 +35,8 @@ impl Fixture {
         format!("{}?application_name=incumbent", self.pooler.url())
     }
 
-    /// One who sends two queries at once and goes away when the first is answered. The answer to
-    /// the second waits for a lock.
+    /// One who sends two queries at once and goes away when the first is answered, and the pooler
+    /// has noticed it. The answer to the second waits for a lock.
     async fn somebody_sends_ahead(&self, second: &str) {
         self.holder.batch_execute("SELECT pg_advisory_lock(7)").await.unwrap();
         let (client, connection) = tokio_postgres::connect(&self.url(), NoTls).await.unwrap();
@@ -50,6 +50,18 @@ impl Fixture {
         until("the second query waits", async || self.waits().await).await;
         connection.abort();
         assert!(connection.await.is_err(), "it is gone");
+        let console = self.console().await;
+        until("its connection is free", async || !self.is_in_use(&console).await).await;
+    }
+
+    async fn console(&self) -> Client {
+        raw(&self.pooler.url().replace("/postgres", "/pgbouncer")).await
+    }
+
+    /// Whether the pooler has given its connection to somebody.
+    async fn is_in_use(&self, console: &Client) -> bool {
+        let pools = console.simple_query("SHOW POOLS").await.unwrap();
+        rows(&pools).any(|pool| pool.get("database") == Some("postgres") && pool.get("sv_active") == Some("1"))
     }
 
     async fn waits(&self) -> bool {
@@ -59,12 +71,8 @@ impl Fixture {
 
     /// The answer goes out, to the one who has asked since.
     async fn let_it_go(&self) {
-        let console = raw(&self.pooler.url().replace("/postgres", "/pgbouncer")).await;
-        until("somebody has been given the connection", async || {
-            let pools = console.simple_query("SHOW POOLS").await.unwrap();
-            rows(&pools).any(|pool| pool.get("database") == Some("postgres") && pool.get("sv_active") == Some("1"))
-        })
-        .await;
+        let console = self.console().await;
+        until("somebody has been given the connection", async || self.is_in_use(&console).await).await;
         self.holder.batch_execute("SELECT pg_advisory_unlock(7)").await.unwrap();
     }
 }
