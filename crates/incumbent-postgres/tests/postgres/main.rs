@@ -11,6 +11,7 @@ mod histories;
 mod hostile;
 mod locks;
 mod pooler;
+mod replay;
 #[cfg(feature = "faults")]
 mod storm;
 mod suites;

@@ -14,7 +14,7 @@ incumbent_testkit::conformance!(pooled, Time::Real, Postgres::at(pooler().await.
 #[cfg(feature = "faults")]
 incumbent_testkit::elections!(elections_pooled, Time::Real, Postgres::at(pooler().await.url()));
 
-async fn pooler() -> &'static PgBouncer {
+pub(crate) async fn pooler() -> &'static PgBouncer {
     static POOLER: OnceCell<PgBouncer> = OnceCell::const_new();
     POOLER.get_or_init(async || PgBouncer::start(shared().await, 4).await).await
 }
