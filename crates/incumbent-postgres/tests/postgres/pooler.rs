@@ -35,9 +35,24 @@ impl Fixture {
         format!("{}?application_name=incumbent", self.pooler.url())
     }
 
-    /// One who sends two queries at once and goes away when the first is answered, and the pooler
-    /// has noticed it. The answer to the second waits for a lock.
+    /// One who sends two queries at once and goes away when the first is answered. The answer to
+    /// the second waits for a lock, and its connection for the next one who asks.
     async fn somebody_sends_ahead(&self, second: &str) {
+        let console = self.console().await;
+        until("a connection is left that is not done", async || {
+            self.sends_ahead(second).await;
+            until("the pooler has noticed", async || self.pools(&console, &["sv_active"]).await == 0).await;
+            // It is closed if the pooler read the second query after the first was answered.
+            let is_left = self.pools(&console, &["sv_idle", "sv_used"]).await == 1;
+            if !is_left {
+                self.holder.batch_execute("SELECT pg_advisory_unlock(7)").await.unwrap();
+            }
+            is_left
+        })
+        .await;
+    }
+
+    async fn sends_ahead(&self, second: &str) {
         self.holder.batch_execute("SELECT pg_advisory_lock(7)").await.unwrap();
         let (client, connection) = tokio_postgres::connect(&self.url(), NoTls).await.unwrap();
         let connection = tokio::spawn(connection);
@@ -50,18 +65,17 @@ impl Fixture {
         until("the second query waits", async || self.waits().await).await;
         connection.abort();
         assert!(connection.await.is_err(), "it is gone");
-        let console = self.console().await;
-        until("its connection is free", async || !self.is_in_use(&console).await).await;
     }
 
     async fn console(&self) -> Client {
         raw(&self.pooler.url().replace("/postgres", "/pgbouncer")).await
     }
 
-    /// Whether the pooler has given its connection to somebody.
-    async fn is_in_use(&self, console: &Client) -> bool {
+    /// How many connections to the server are in one of these states.
+    async fn pools(&self, console: &Client, states: &[&str]) -> u32 {
         let pools = console.simple_query("SHOW POOLS").await.unwrap();
-        rows(&pools).any(|pool| pool.get("database") == Some("postgres") && pool.get("sv_active") == Some("1"))
+        let pools = rows(&pools).filter(|pool| pool.get("database") == Some("postgres"));
+        pools.flat_map(|pool| states.iter().map(|state| pool.get(*state).unwrap().parse::<u32>().unwrap())).sum()
     }
 
     async fn waits(&self) -> bool {
@@ -72,7 +86,7 @@ impl Fixture {
     /// The answer goes out, to the one who has asked since.
     async fn let_it_go(&self) {
         let console = self.console().await;
-        until("somebody has been given the connection", async || self.is_in_use(&console).await).await;
+        until("somebody has been given the connection", async || self.pools(&console, &["sv_active"]).await == 1).await;
         self.holder.batch_execute("SELECT pg_advisory_unlock(7)").await.unwrap();
     }
 }
