@@ -71,9 +71,6 @@ pub(crate) struct Servers {
     tick: Option<Duration>,
     /// By address.
     asked: Mutex<BTreeMap<String, Asked>>,
-    /// How often one that was never heard has not answered, by address. It says how long to wait
-    /// for its answer, and nothing else.
-    unheard: Mutex<BTreeMap<String, u32>>,
 }
 
 /// What is known of a server.
@@ -93,7 +90,7 @@ impl Servers {
         max_timeout: Option<Duration>,
         tick: Option<Duration>,
     ) -> Servers {
-        Servers { connector, names, tls, max_timeout, tick, asked: Mutex::default(), unheard: Mutex::default() }
+        Servers { connector, names, tls, max_timeout, tick, asked: Mutex::default() }
     }
 
     pub(crate) fn names(&self) -> String {
@@ -223,7 +220,6 @@ impl Servers {
         let unresolved = |address: &String| !self.tls && address.parse::<SocketAddr>().is_err();
         if !addresses.iter().any(unresolved) {
             asked.retain(|address, _| addresses.contains(address));
-            lock(&self.unheard).retain(|address, _| addresses.contains(address));
         }
         asked.values().map(|asked| asked.limit).reduce(Granted::and)
     }
@@ -258,7 +254,7 @@ impl Servers {
         let mut session = self.asked().get(address).map(|asked| asked.session.clone());
         let tick = match self.tick {
             Some(tick) => tick,
-            None => self.shortest(address, ttl, &mut session).await? / 2,
+            None => self.granted(address, SHORTEST, &mut session).await? / 2,
         };
         // No tick that leaves anything of the TTL is longer than the TTL itself.
         let wanted = ttl.saturating_mul(2).min(LONGEST);
@@ -283,34 +279,6 @@ impl Servers {
             limit.timeout = limit.timeout.max(known.limit.timeout);
         }
         asked.insert(address.to_owned(), Asked { limit, session });
-    }
-
-    /// The shortest session that a server grants. The client waits for two fifths of what it asks
-    /// for and no longer, so one that was never heard is asked for twice as much each time: what it
-    /// grants then may be longer than its shortest, which takes more of the TTL and no less.
-    async fn shortest(
-        &self,
-        address: &str,
-        ttl: Duration,
-        session: &mut Option<SessionInfo>,
-    ) -> Result<Duration, Error> {
-        if session.is_some() {
-            return self.granted(address, SHORTEST, session).await;
-        }
-        let doublings = lock(&self.unheard).get(address).copied().unwrap_or_default();
-        let wanted = SHORTEST.saturating_mul(1 << doublings).min(ttl.max(SHORTEST));
-        let granted = self.granted(address, wanted, session).await;
-        let mut unheard = lock(&self.unheard);
-        match granted {
-            Err(Error::NoHosts | Error::ConnectionLoss) if wanted < ttl => {
-                unheard.insert(address.to_owned(), doublings + 1);
-            }
-            Err(_) => {}
-            Ok(_) => {
-                unheard.remove(address);
-            }
-        }
-        granted
     }
 
     /// What a server makes of this timeout.

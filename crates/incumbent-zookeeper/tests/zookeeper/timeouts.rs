@@ -92,28 +92,13 @@ async fn sessions_of_different_lengths_that_are_opened_together_are_all_granted(
     // Without a tick that is declared it is asked for, too.
     let server = &shared().await.endpoints()[0];
     let store = ZooKeeperStore::connect(&[server], &ZooKeeperOptions::new().chroot("/together")).unwrap();
-    // Its first answer may take a while.
-    drop(opened(&store, LONG).await);
     for _ in 0..20 {
         let (long, short, other) = tokio::join!(opened(&store, LONG), opened(&store, SHORT / 4), store.promises());
         let granted = long.liveness().ttl;
         assert!(granted >= LONG, "{granted:?}");
-        // Where the first answer was slow, the tick is taken for longer than it is, and added.
-        assert!(short.liveness().ttl < LONG);
+        assert!(short.liveness().ttl < SHORT);
         assert_eq!(other.unwrap().longest_ttl, Duration::from_secs(300));
     }
-}
-
-/// Its tick is learned by asking for a short session, and a client waits for an answer no longer
-/// than a part of what it asks for.
-#[tokio::test]
-async fn a_server_that_takes_half_a_second_to_answer_grants_sessions_all_the_same() {
-    let proxy = Proxy::start(&shared().await.endpoints()[0]).await;
-    proxy.set(Way::Delay(Duration::from_millis(250)));
-    let store = ZooKeeperStore::connect(&[&proxy.endpoint()], &ZooKeeperOptions::new().chroot("/slow")).unwrap();
-    let session = opened(&store, LONG).await;
-    let granted = session.liveness().ttl;
-    assert!(granted > LONG / 2, "{granted:?}");
 }
 
 /// Nobody can ask what the next server grants.
