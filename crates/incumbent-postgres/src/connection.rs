@@ -23,7 +23,7 @@ use crate::error::{Refusal, classify, is_full};
 use crate::schema::{Dialled, Schema};
 
 /// How long a connection may take to come up, the schema included.
-const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a call that is given up, or a connection, has to finish what was sent.
 const LINGER: Duration = Duration::from_secs(10);
 /// How many calls are out at once. One that waits for a lock, such as the raise of a fence while a

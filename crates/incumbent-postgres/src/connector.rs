@@ -11,6 +11,7 @@ use tokio_postgres::config::{Host, TargetSessionAttrs};
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, SimpleQueryMessage, Socket};
 
+use crate::connection::DIAL_TIMEOUT;
 use crate::options::{CONNECT_TIMEOUT, SCHEME};
 
 /// What a connection says besides its answers. It has to be polled for anything to happen on the
@@ -108,8 +109,10 @@ where
                 let (client, mut messages) = self.connect_once(&only(config, number)).await.ok()?;
                 is_primary(&client, &mut messages).await.then_some((client, messages))
             };
-            // One that accepts and says nothing does not keep us from the next.
+            // One that accepts and says nothing does not keep us from the next: all have their turn
+            // before the dial is given up.
             let within = config.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT);
+            let within = within.min(DIAL_TIMEOUT / u32::try_from(last + 1).unwrap_or(u32::MAX));
             if let Ok(Some(connected)) = timeout(within, tried).await {
                 return Ok(connected);
             }

@@ -7,6 +7,7 @@ use incumbent_postgres::tokio_postgres::{Config, NoTls};
 use incumbent_postgres::{Connecting, Connector, PostgresFence, PostgresOptions, PostgresStore, messages};
 use incumbent_store::fence::{Fence as _, FencingToken};
 use incumbent_store::{Cas, ElectionName, Merit, Place, Publication, Store, StoreError, StoreId};
+use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::{PostgresServer, Scratch};
 
 use crate::harness::{TTL, entry, held, name, raw, shared, store, until, within};
@@ -398,4 +399,16 @@ async fn a_role_proves_itself_with_its_certificate_and_is_refused_without() {
     assert!(matches!(refused, StoreError::Denied { .. }), "{refused:?}");
     let proven = store(&format!("{url}&sslcert={}&sslkey={}", at("jobs.pem"), at("jobs.key")));
     assert!(leads(&proven).await.unwrap());
+}
+
+/// Whatever time it is given.
+#[tokio::test]
+async fn a_server_that_hangs_keeps_nobody_from_the_next() {
+    let server = PostgresServer::start().await;
+    let hangs = Proxy::start(&server.endpoint()).await;
+    hangs.set(Way::Stall);
+    let servers = format!("{},{}", hangs.endpoint(), server.endpoint());
+    let store = store(&format!("postgres://postgres@{servers}/postgres?connect_timeout=600"));
+    // On a busy machine a dial may be given up at the second one, too.
+    within(until("it leads", async || leads(&store).await.is_ok_and(|leads| leads))).await;
 }
