@@ -343,3 +343,20 @@ async fn a_long_line_that_changes_while_it_is_read_shows_nobody_twice() {
         () = reading => {}
     }
 }
+
+#[tokio::test]
+async fn who_withdraws_a_place_whose_entry_was_taken_away_can_stand_again() {
+    let server = shared().await;
+    let redis = Redis::on(server);
+    let session = redis.open().open_session(LONG).await.unwrap();
+    let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
+    let taken = format!("return redis.call('HDEL', KEYS[1], \"{}\\000{}\")", jobs(), leading.entry.as_str());
+    assert_eq!(server.cli(&["EVAL", &taken, "1", &redis.key("e")]), "1");
+    assert_eq!(session.standing(&leading, None).await.unwrap().place, Place::Gone);
+    match session.enlist(&jobs(), &entry(2)).await {
+        Err(StoreError::AlreadyInLine(held)) => assert_eq!(session.withdraw(&held, None).await.unwrap(), Cas::Done),
+        other => panic!("{other:?}"),
+    }
+    let again = session.enlist(&jobs(), &entry(2)).await.unwrap();
+    assert!(matches!(again.place, Place::Leading(_)), "{again:?}");
+}
