@@ -238,6 +238,10 @@ impl Connection {
         self.current.forget_current();
     }
 
+    pub(crate) fn generation(&self) -> u64 {
+        self.current.generation()
+    }
+
     async fn current(&self) -> Result<(u64, MultiplexedConnection), StoreError> {
         let dial = |_| self.primary.clone().connect(self.own_keys.clone(), self.allow_eviction);
         self.current.get(dial).await

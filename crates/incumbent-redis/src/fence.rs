@@ -1,5 +1,6 @@
 //! A mark in Redis that refuses older tokens, for what is written to Redis.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use incumbent_store::fence::{BoxFuture, Fence, FenceError, FencingToken, Mark, check_election, log_reset};
@@ -88,7 +89,11 @@ impl GuardedScript {
 /// ```
 #[derive(Clone, Debug)]
 pub struct RedisFence {
+    store: RedisStore,
     connection: Arc<Connection>,
+    /// The generation of the store's connections that this one follows: a mark is raised at the
+    /// server that made the leader, and not at the primary before it.
+    follows: Arc<AtomicU64>,
     election: ElectionName,
     key: Vec<u8>,
 }
@@ -106,7 +111,7 @@ impl RedisFence {
     pub fn new(store: &RedisStore, election: &ElectionName, key: impl Into<Vec<u8>>) -> RedisFence {
         let key = key.into();
         let connection = Arc::new(store.inner.connection_for_mark(&key));
-        RedisFence { connection, election: election.clone(), key }
+        RedisFence { store: store.clone(), connection, follows: Arc::default(), election: election.clone(), key }
     }
 
     /// Checks the token and makes `writes`, in one step. A token above the mark raises it; without
@@ -181,6 +186,10 @@ impl RedisFence {
         args: &[Vec<u8>],
         what: &str,
     ) -> Result<Result<Value, RedisError>, StoreError> {
+        let generation = self.store.inner.generation();
+        if self.follows.swap(generation, Ordering::SeqCst) != generation {
+            self.connection.leave();
+        }
         let answer = self.connection.eval(code, keys, args, what).await;
         if answer.is_err() {
             self.connection.leave();

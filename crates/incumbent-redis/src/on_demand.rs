@@ -49,6 +49,11 @@ impl<T: Clone + Send + 'static> OnDemand<T> {
         made.map(|made| (generation, made))
     }
 
+    /// How many were made so far.
+    pub(crate) fn generation(&self) -> u64 {
+        self.lock().generation
+    }
+
     /// This one is of no use any more.
     pub(crate) fn forget(&self, generation: u64) {
         let mut state = self.lock();

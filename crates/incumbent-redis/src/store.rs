@@ -132,6 +132,11 @@ impl Inner {
         self.connection.for_mark(mark, self.waited.as_ref().and_then(Connection::wait))
     }
 
+    /// Grows whenever steps are made on another connection.
+    pub(crate) fn generation(&self) -> u64 {
+        self.connection.generation() + self.waited.as_ref().map_or(0, Connection::generation)
+    }
+
     async fn identity(&self) -> Result<StoreId, StoreError> {
         Ok(self.run(&step::IDENTITY, Caller::default(), &[]).await?.store)
     }

@@ -267,3 +267,42 @@ async fn in_a_cluster_a_leader_raises_a_mark_at_each_member_and_writes_behind_it
     }
     office.term().check().unwrap();
 }
+
+/// The old primary wakes and has not been told yet: the mark of a term that was made at the new one
+/// is raised there, and a write of the term before is refused there.
+#[tokio::test]
+async fn a_mark_is_raised_where_its_leader_was_made() {
+    let servers = UnderSentinel::start().await;
+    let store = servers.store();
+    let fence = RedisFence::new(&store, &jobs(), "mark");
+    // For as long nobody is made a leader at a primary that is new.
+    let session = store.open_session(Duration::from_secs(20)).await.unwrap();
+    let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
+    let of = |held: &Held| FencingToken::new(held.token, session.store_id());
+    fence.raise(&jobs(), of(&leading)).await.unwrap();
+    servers.synchronised("{incumbent}:h").await;
+    let marks = || [&servers.replica, &servers.primary].map(|server| server.cli(&["GET", "mark"]));
+    until("the mark is on both", async || marks()[0] == marks()[1]).await;
+    assert_eq!(servers.primary.cli(&["ACL", "SETUSER", "default", "-slaveof", "-replicaof"]), "OK");
+    servers.primary.pause();
+    renewed(&*session, &leading).await;
+    servers.primary.resume();
+
+    session.withdraw(&leading, None).await.unwrap();
+    let mut next = None;
+    until("it leads again", async || {
+        session.renew(&[]).await.ok();
+        let standing = session.enlist(&jobs(), &entry(2)).await.ok();
+        next = standing.filter(|standing| matches!(standing.place, Place::Leading(_)));
+        next.is_some()
+    })
+    .await;
+    let next = held(&next.unwrap());
+    within(fence.raise(&jobs(), of(&next))).await.unwrap();
+
+    let elsewhere = RedisFence::new(&servers.store(), &jobs(), "mark");
+    let late = elsewhere.write(&of(&leading), [RedisWrite::set("key", "late")]).await;
+    assert!(matches!(late, Err(FenceError::Stale { .. })), "{late:?}");
+    fence.write(&of(&next), [RedisWrite::set("key", "led")]).await.unwrap();
+    assert_eq!(servers.replica.cli(&["GET", "key"]), "led");
+}
