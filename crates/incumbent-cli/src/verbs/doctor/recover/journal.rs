@@ -112,10 +112,28 @@ pub(super) trait Storage {
     fn append(&mut self, line: &[u8]) -> io::Result<()>;
 }
 
-impl Storage for File {
+/// A file on which one process writes at a time.
+pub(super) struct LockedFile(File);
+
+impl LockedFile {
+    /// `None` if another process has it.
+    fn lock(file: File) -> Option<LockedFile> {
+        flock(&file, FlockOperation::NonBlockingLockExclusive).ok().map(|()| LockedFile(file))
+    }
+}
+
+impl Drop for LockedFile {
+    fn drop(&mut self) {
+        // Closing would do, but for a child that was forked a moment ago and has not yet closed its
+        // copy. Nothing can be done if it fails: closing follows.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+impl Storage for LockedFile {
     fn append(&mut self, line: &[u8]) -> io::Result<()> {
-        self.write_all(line)?;
-        self.sync_data()
+        self.0.write_all(line)?;
+        self.0.sync_data()
     }
 }
 
@@ -126,19 +144,20 @@ pub(super) struct Journal<S> {
     lines: Vec<Line>,
 }
 
-impl Journal<File> {
+impl Journal<LockedFile> {
     /// The journal in this directory. Nobody else writes on it as long as this one lasts.
-    pub(super) fn open(directory: &Path, id: &str, by: &str, is_new: bool) -> Result<Journal<File>, Failure> {
+    pub(super) fn open(directory: &Path, id: &str, by: &str, is_new: bool) -> Result<Journal<LockedFile>, Failure> {
         let path = directory.join(FILE);
         let failed = |error: io::Error| Failure::system(format!("the journal {}", path.display()), &error);
         if is_new {
             make_dir_durably(directory).map_err(failed)?;
         }
         let mut options = OpenOptions::new();
-        let mut file = options.read(true).append(true).create_new(is_new).mode(0o600).open(&path).map_err(failed)?;
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let file = options.read(true).append(true).create_new(is_new).mode(0o600).open(&path).map_err(failed)?;
+        let Some(locked) = LockedFile::lock(file) else {
             return Err(Failure::error(format!("another process writes on {}", path.display())));
-        }
+        };
+        let mut file = &locked.0;
         let mut bytes = Vec::new();
         (&mut file).take(MAX_BYTES).read_to_end(&mut bytes).map_err(failed)?;
         let (lines, whole) = read(&bytes, id).map_err(|why| {
@@ -150,7 +169,7 @@ impl Journal<File> {
         }
         // Its name, too, is there to stay.
         File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)?;
-        Ok(Journal { storage: file, id: id.to_owned(), by: by.to_owned(), lines })
+        Ok(Journal { storage: locked, id: id.to_owned(), by: by.to_owned(), lines })
     }
 }
 
@@ -252,6 +271,8 @@ mod tests {
         journal.done(Step::Stop, details("db1")).unwrap();
         let written = journal.lines.clone();
         assert!(Journal::open(&directory, "7f3a", "ada@ops1", false).is_err(), "one at a time");
+        // As a child has that was forked a moment ago.
+        let _copy = journal.storage.0.try_clone().unwrap();
         drop(journal);
         assert!(Journal::open(&directory, "7f3a", "ada@ops1", true).is_err(), "it is there already");
         assert!(Journal::open(&directory, "1234", "ada@ops1", false).is_err(), "of another recovery");
