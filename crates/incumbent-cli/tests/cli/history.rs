@@ -8,14 +8,17 @@ use serde_json::{Value, json};
 
 use crate::host::{Host, Process, children, eventually, stop};
 
-/// Candidates in this order, the first of which asks for a record of terms.
+/// Candidates in this order, the first of which asks for a record of terms and is at work: before
+/// its command was begun, nothing keeps the next one from leading while its guardian still stops.
 fn line_of(host: &Host, names: &[&str]) -> Vec<Process> {
     let mut processes = Vec::new();
     for (place, name) in names.iter().enumerate() {
         let record: &[&str] = if place == 0 { &["--record"] } else { &[] };
-        let rest = ["--name", name, "jobs/x", "--", "sleep", "1000"];
+        let work = "echo \"work $INCUMBENT_NAME\" >>\"$FOLDER/log\"; exec sleep 1000";
+        let rest = ["--name", name, "jobs/x", "--", "sh", "-c", work];
         processes.push(host.start([&["run"], record, &rest].concat()));
         host.until_in_line("jobs/x", &names[..=place]);
+        host.until_logged(&format!("work {}", names[0]));
     }
     processes
 }

@@ -209,11 +209,19 @@ pub(crate) enum Spoken {
     Err(String),
 }
 
+#[derive(Clone, Copy)]
+enum Stream {
+    Out,
+    Err,
+}
+
 /// A process that is killed with the test.
 pub(crate) struct Process {
     child: Child,
     lines: Receiver<Spoken>,
     heard: Vec<Spoken>,
+    /// As many of those heard were looked at for each stream.
+    passed: [usize; 2],
     pub(crate) stdin: Option<ChildStdin>,
 }
 
@@ -228,7 +236,7 @@ impl Process {
         listen(child.stdout.take().unwrap(), sender.clone(), Spoken::Out);
         listen(child.stderr.take().unwrap(), sender, Spoken::Err);
         let stdin = child.stdin.take();
-        Process { child, lines, heard: Vec::new(), stdin }
+        Process { child, lines, heard: Vec::new(), passed: [0; 2], stdin }
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -241,7 +249,7 @@ impl Process {
 
     /// The next line on standard output.
     pub(crate) fn line(&mut self) -> String {
-        self.until_spoken("a line on standard output", |spoken| match spoken {
+        self.until_spoken("a line on standard output", Stream::Out, |spoken| match spoken {
             Spoken::Out(line) => Some(line.clone()),
             Spoken::Err(_) => None,
         })
@@ -255,14 +263,13 @@ impl Process {
 
     /// Waits for a line on standard error that has these words.
     pub(crate) fn until_said(&mut self, words: &str) -> String {
-        self.until_spoken(words, |spoken| match spoken {
+        self.until_spoken(words, Stream::Err, |spoken| match spoken {
             Spoken::Err(line) if line.contains(words) => Some(line.clone()),
             _ => None,
         })
     }
 
-    /// The same for words that may have been said before what was heard last: its two streams are
-    /// in no order.
+    /// The same for words that may have been said before those that were waited for last.
     pub(crate) fn until_ever_said(&mut self, words: &str) -> String {
         eventually(words, || {
             self.everything().into_iter().find_map(|spoken| match spoken {
@@ -272,17 +279,20 @@ impl Process {
         })
     }
 
-    fn until_spoken<T>(&mut self, what: &str, want: impl Fn(&Spoken) -> Option<T>) -> T {
+    /// The next line of one stream that is wanted. Nothing of the other is passed over for it:
+    /// which of two lines came first is not known if they came by different streams.
+    fn until_spoken<T>(&mut self, what: &str, stream: Stream, want: impl Fn(&Spoken) -> Option<T>) -> T {
         let until = Instant::now() + PATIENCE;
         loop {
-            match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(spoken) => {
-                    let wanted = want(&spoken);
-                    self.heard.push(spoken);
-                    if let Some(wanted) = wanted {
-                        return wanted;
-                    }
+            let passed = &mut self.passed[stream as usize];
+            while let Some(spoken) = self.heard.get(*passed) {
+                *passed += 1;
+                if let Some(wanted) = want(spoken) {
+                    return wanted;
                 }
+            }
+            match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(spoken) => self.heard.push(spoken),
                 Err(_) => panic!("never heard {what}: {:?}", self.heard),
             }
         }
