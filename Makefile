@@ -19,6 +19,8 @@ STORE ?= etcd
 FAULTS ?= 1000
 SEED ?= 1
 LIBRARY_FAULT_SEEDS ?= 20000
+# `make bench-handover` hands over so many times in each way.
+HANDOVERS ?= 200
 
 # What has to be installed, as groups of scripts/setup.
 BUILD_NEEDS := build rust
@@ -38,7 +40,11 @@ FAULT_CRATES := \
 	incumbent-zookeeper
 
 # Crates that read what others have written.
-FUZZED_CRATES := incumbent-store incumbent incumbent-file incumbent-etcd incumbent-redis incumbent-zookeeper incumbent-peers
+FUZZED_CRATES := incumbent-store incumbent incumbent-file incumbent-etcd incumbent-redis incumbent-zookeeper incumbent-peers \
+	incumbent-cli
+
+# Go's elections on etcd, against the distribution's packages.
+BUILD_ETCD_PEER := GO111MODULE=off GOPATH=/usr/share/gocode go build -o target/etcd-peer bench/peers/etcd/main.go
 
 SIM := $(CARGO) run --release --quiet --locked -p incumbent-sim --
 
@@ -82,7 +88,7 @@ sim: ## Show that known-bad variants are caught, then simulate SEEDS=10000 seeds
 .PHONY: fuzz
 fuzz: ## Feed the decoders of what comes from outside with nonsense, each for FUZZ_SECONDS=300 (`make test`: a moment)
 	@scripts/setup $(BUILD_NEEDS)
-	@INCUMBENT_FUZZ_SECONDS=$(FUZZ_SECONDS) $(CARGO) test --release --locked $(addprefix -p ,$(FUZZED_CRATES)) --lib -- fuzz founding
+	@INCUMBENT_FUZZ_SECONDS=$(FUZZ_SECONDS) $(CARGO) test --release --locked $(addprefix -p ,$(FUZZED_CRATES)) --lib --bins -- fuzz founding
 
 .PHONY: bench
 bench: ## Measure the library on the memory store, each line beside a yardstick
@@ -105,7 +111,7 @@ demo: ## See it work: real processes, a killed leader, a stopped one, a refused 
 bench-etcd: ## Measure elections on etcd beside Go's, in one run; the chart is target/bench-etcd.svg
 	@scripts/setup $(BUILD_NEEDS) etcd go etcd_peer
 	@mkdir -p target
-	@GO111MODULE=off GOPATH=/usr/share/gocode go build -o target/etcd-peer bench/peers/etcd/main.go
+	@$(BUILD_ETCD_PEER)
 	@$(CARGO) run --release --quiet --locked -p incumbent-bench --features etcd --bin etcd -- target/etcd-peer target/bench-etcd.svg | tee target/bench-etcd.md
 
 .PHONY: bench-zookeeper
@@ -146,6 +152,13 @@ bench-peers: ## Measure elections among peers; the charts are target/bench-peers
 	@scripts/setup $(BUILD_NEEDS)
 	@mkdir -p target
 	@$(CARGO) run --release --quiet --locked -p incumbent-bench --features peers --bin peers -- target/bench-peers-times.svg target/bench-peers-messages.svg | tee target/bench-peers.md
+
+.PHONY: bench-handover
+bench-handover: ## Hand over HANDOVERS=200 times while a client writes, on each store, beside Go's; the chart is target/bench-handover.svg
+	@scripts/setup $(BUILD_NEEDS) etcd zookeeper redis postgres go etcd_peer
+	@mkdir -p target
+	@$(BUILD_ETCD_PEER)
+	@$(CARGO) run --release --quiet --locked -p incumbent-bench --features handover --bin handover -- $(HANDOVERS) target/etcd-peer target/bench-handover.svg | tee target/bench-handover.md
 
 .PHONY: bench-page
 bench-page: ## Put the tables and charts of the benchmarks that were run here into docs/how-fast.md

@@ -4,6 +4,8 @@
 //! has a yardstick that runs in the same process, turn and turn about with ours, and the ratio is
 //! what to compare.
 
+pub mod handover;
+pub mod members;
 pub mod ours;
 pub mod plot;
 
@@ -19,6 +21,11 @@ impl Times {
     /// Adds one.
     pub fn push(&mut self, time: Duration) {
         self.0.push(time);
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
     }
 
     /// The time that so many percent are below. Zero if there is none.

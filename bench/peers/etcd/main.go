@@ -5,9 +5,11 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io/ioutil"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -40,6 +42,8 @@ func main() {
 		print("memory", []int64{memory(client, rounds)})
 	case "follow":
 		follow(client, os.Args[4])
+	case "lead":
+		lead(client, os.Args[4], os.Args[5])
 	}
 }
 
@@ -139,6 +143,89 @@ func follow(client *clientv3.Client, name string) {
 	check(concurrency.NewElection(session, name).Campaign(context.Background(), "value"))
 	fmt.Println("leads")
 	select {}
+}
+
+// Stands again and again, and while it leads takes writes at the address that it advertises, one at a time, and writes
+// them through the fence of the resource: what bench/src/handover/candidate.rs does with ours.
+func lead(client *clientv3.Client, name string, resource string) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	check(err)
+	work := &work{resource: connect(resource), leaves: make(chan bool, 1)}
+	go serve(listener, work)
+	election := concurrency.NewElection(open(client), name)
+	for {
+		check(election.Campaign(context.Background(), listener.Addr().String()))
+		if said := connect(resource).ask(fmt.Sprintf("go %d raise", election.Rev())); said != "done" {
+			check(fmt.Errorf("the fence is not raised: %s", said))
+		}
+		work.begin(election.Rev())
+		<-work.leaves
+		// The drain: what is under way is finished, and nothing else is begun.
+		work.begin(0)
+		check(election.Resign(context.Background()))
+	}
+}
+
+// Whoever takes a write holds the lock. The token is zero unless it leads.
+type work struct {
+	lock     sync.Mutex
+	token    int64
+	resource *line
+	leaves   chan bool
+}
+
+func (work *work) begin(token int64) {
+	work.lock.Lock()
+	defer work.lock.Unlock()
+	work.token = token
+}
+
+func (work *work) answer(asked string) string {
+	work.lock.Lock()
+	defer work.lock.Unlock()
+	if work.token == 0 {
+		return "refused"
+	}
+	if asked == "leave" {
+		work.leaves <- true
+		return "done"
+	}
+	if work.resource.ask(fmt.Sprintf("go %d %s", work.token, asked)) != "done" {
+		return "refused"
+	}
+	return "done"
+}
+
+func serve(listener net.Listener, work *work) {
+	for {
+		stream, err := listener.Accept()
+		check(err)
+		go func() {
+			for lines := bufio.NewScanner(stream); lines.Scan(); {
+				fmt.Fprintln(stream, work.answer(lines.Text()))
+			}
+		}()
+	}
+}
+
+// A connection on which each line is answered with a line.
+type line struct {
+	stream  net.Conn
+	answers *bufio.Scanner
+}
+
+func connect(address string) *line {
+	stream, err := net.Dial("tcp", address)
+	check(err)
+	return &line{stream, bufio.NewScanner(stream)}
+}
+
+func (line *line) ask(what string) string {
+	fmt.Fprintln(line.stream, what)
+	if !line.answers.Scan() {
+		check(fmt.Errorf("no answer to %q", what))
+	}
+	return line.answers.Text()
 }
 
 func open(client *clientv3.Client) *concurrency.Session {

@@ -3,9 +3,15 @@
     python3 peer.py HOST:PORT campaign|handover ROUNDS
 
 Prints the nanoseconds that each round took, in one line.
+
+    python3 peer.py HOST:PORT idle FOLLOWERS
+
+Holds a lock that so many wait for, says that it is ready, and goes on until it is ended.
 """
 
 import os
+import threading
+import time
 
 import lock_rounds
 from tooz import coordination
@@ -33,5 +39,16 @@ def handovers(endpoint, rounds):
     )
 
 
+def idle(endpoint, followers):
+    leader = connect(endpoint)
+    assert lock(leader, "idle", 0).acquire()
+    for _ in range(followers):
+        waiting = lock(connect(endpoint), "idle", 0)
+        threading.Thread(target=waiting.acquire, daemon=True).start()
+    print("ready", flush=True)
+    time.sleep(3600)
+    return []
+
+
 if __name__ == "__main__":
-    lock_rounds.main({"campaign": campaigns, "handover": handovers})
+    lock_rounds.main({"campaign": campaigns, "handover": handovers, "idle": idle})

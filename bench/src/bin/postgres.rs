@@ -6,7 +6,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark that cannot measure stops")]
 
-use std::process::Command;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use incumbent::Client;
@@ -17,6 +19,7 @@ use incumbent_postgres::PostgresStore;
 use incumbent_postgres::tokio_postgres::{self, AsyncMessage, Client as Raw, NoTls};
 use incumbent_testkit::servers::PostgresServer;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 const TURNS: usize = 5;
 const CAMPAIGNS: usize = 200;
@@ -52,17 +55,22 @@ async fn main() {
             &["", "ours", "advisory lock", "table", "tooz", "yardstick", "ours / yardstick"],
         ),
         plot: Plot::new("Elections in PostgreSQL", ["Incumbent", "advisory lock, 1 s", "table, 5 s", "tooz"]),
+        aims: Vec::new(),
     };
-    bench.campaigns(&mut report).await;
-    bench.handovers(&mut report).await;
+    let commit = bench.campaigns(&mut report).await;
+    bench.handovers(&mut report, commit).await;
     bench.elections(&mut report).await;
     bench.idle(&mut report).await;
     print!("{}", report.table.render());
     println!(
         "  yardsticks: a bare insert, committed, into a table with two indexes; a NOTIFY that another connection hears, \
-         with nothing durable in it; and the least that hands over for good\n  \
-         tooz connects for each lock, and one who waits for it waits in the server, on a connection of its own"
+         with nothing durable in it; the least that hands over for good; and one statement for each renewal\n  \
+         tooz connects for each lock, and cannot have {ELECTIONS} of them: a server has no room for so many. One who \
+         waits for it waits in the server, on a connection of its own"
     );
+    for aim in report.aims {
+        println!("  {aim}");
+    }
     if let [path, ..] = svg {
         std::fs::write(path, report.plot.render()).expect("the chart is written");
     }
@@ -76,6 +84,8 @@ struct Bench {
 struct Report {
     table: Table,
     plot: Plot<4>,
+    /// What was aimed at, and what came of it.
+    aims: Vec<String>,
 }
 
 impl Report {
@@ -87,6 +97,13 @@ impl Report {
         if let [Some(ours), Some(advisory), Some(table), Some(tooz)] = values {
             self.plot.group(label, [ours, advisory, table, tooz]);
         }
+    }
+}
+
+impl Report {
+    fn aim(&mut self, aim: &str, factor: f64, is_met: bool) {
+        let met = if is_met { "met" } else { "missed" };
+        self.aims.push(format!("aim: {aim}: {factor:.2} ({met})"));
     }
 }
 
@@ -108,8 +125,8 @@ impl Bench {
         times.add_from(Command::new("/usr/bin/python3").args(args));
     }
 
-    /// Nobody else stands; the session is there. Beside it a bare insert.
-    async fn campaigns(&self, report: &mut Report) {
+    /// Nobody else stands; the session is there. Beside it a bare insert: how long it takes, in ms.
+    async fn campaigns(&self, report: &mut Report) -> f64 {
         let (mut times, mut inserts) = (<[Times; 4]>::default(), Times::default());
         let (client, raw) = (self.client().await, self.raw().await);
         for turn in 0..TURNS {
@@ -137,11 +154,14 @@ impl Bench {
                 Some(inserts.millis(percent)),
             );
         }
+        let factor = times[0].millis(50) / inserts.millis(50);
+        report.aim("a campaign takes at most 2 times a bare insert, committed", factor, factor <= 2.0);
+        inserts.millis(50)
     }
 
     /// Beside it a NOTIFY that another connection hears; and the least that hands over for good: a
     /// commit, a NOTIFY behind it, and a read of the one who hears it.
-    async fn handovers(&self, report: &mut Report) {
+    async fn handovers(&self, report: &mut Report, commit: f64) {
         let (mut times, mut notified, mut least) = (<[Times; 4]>::default(), Times::default(), Times::default());
         let (one, other, store) = (self.client().await, self.client().await, self.store());
         let raw = self.raw().await;
@@ -177,6 +197,13 @@ impl Bench {
             let label = format!("the same beside a commit, NOTIFY and a read, p{percent}, ms");
             report.compare(&label, [values[0], None, None, None], Some(least.millis(percent)));
         }
+        let [ours, advisory, table, _] = times.each_ref().map(|times| times.millis(50));
+        let (factor, commit) = (ours / notified.millis(50), commit / notified.millis(50));
+        let aim = "a handover takes at most 2 times a bare NOTIFY";
+        let in_its_way = format!("{aim}, of which the commit alone takes {commit:.2}");
+        report.aim(if commit < 1.0 { aim } else { &in_its_way }, factor, factor <= 2.0);
+        let factor = advisory.min(table) / ours;
+        report.aim("a handover is at least 20 times faster than the faster loop's", factor, factor >= 20.0);
     }
 
     /// A listening connection, and what it hears.
@@ -231,43 +258,118 @@ impl Bench {
         report.compare("elections won per second, one client", [ours, advisory, table, None], None);
     }
 
-    /// Statements that those cost who have nothing to do.
+    /// Statements that those cost who have nothing to do: all of them, as the server logs them.
     async fn idle(&self, report: &mut Report) {
-        let logged = format!("{}?options=-c%20log_statement%3Dall", self.server.url());
-        let store = || PostgresStore::from_url(&logged).expect("a store");
-        let leader = Client::builder().ttl(TTL).with_store(store()).await.expect("a client");
+        self.server.sql("ALTER SYSTEM SET log_statement = 'all'");
+        self.server.sql("SELECT pg_reload_conf()");
+        let tooz = [0, FOLLOWERS].map(|followers| {
+            let (mut peer, before) = (ToozIdle::start(self, followers), self.logged(""));
+            std::thread::sleep(IDLE);
+            let logged = self.logged("") - before;
+            peer.end();
+            logged / IDLE.as_secs_f64()
+        });
+        let leader = self.client().await;
         let mut candidacy =
             leader.election("idle").expect("a name").candidate("leader").stand().await.expect("a place");
         let office = elected(&mut candidacy).await;
+        let loops = [(true, 1, ADVISORY_INTERVAL), (false, 1, TABLE_INTERVAL)];
+        let mut looping = Vec::new();
+        for (advisory, members, interval) in loops {
+            looping.push(self.idle_loops(advisory, members, interval).await);
+        }
         tokio::time::sleep(CONNECTED).await;
-        let alone = self.statements(IDLE).await;
+        let alone = self.statements(tooz[0]).await;
         // Each has a session of its own; the connections are shared, of which a server has few.
-        let (store, mut followers) = (store(), Vec::new());
+        let (store, mut followers) = (self.store(), Vec::new());
         for number in 0..FOLLOWERS {
             let client = Client::builder().ttl(TTL).with_store(store.clone()).await.expect("a client");
             let candidate = client.election("idle").expect("a name").candidate(number.to_string()).stand();
             followers.push((candidate.await.expect("a place"), client));
         }
+        for (advisory, _, interval) in loops {
+            looping.push(self.idle_loops(advisory, FOLLOWERS, interval).await);
+        }
         tokio::time::sleep(CONNECTED).await;
-        let all = self.statements(IDLE).await;
-        let each = |interval: Duration| 1.0 / interval.as_secs_f64();
-        let [advisory, table] = [ADVISORY_INTERVAL, TABLE_INTERVAL].map(each);
-        let label = "statements a second, one idle leader";
-        report.compare(label, [Some(alone), Some(advisory), Some(table), None], Some(each(TTL / 3)));
+        let all = self.statements(tooz[1]).await;
+        let renewals = 3.0 / TTL.as_secs_f64();
+        report.compare("statements a second, one idle leader", alone, Some(renewals));
         let label = format!("statements a second, and {FOLLOWERS} idle followers");
-        let many = FOLLOWERS as f64 + 1.0;
-        let renewals = Some(many * each(TTL / 3));
-        report.compare(&label, [Some(all), Some(many * advisory), Some(many * table), None], renewals);
-        println!("  statements of the loops are those of their intervals; the yardstick is one for each renewal");
+        let all_renewals = (FOLLOWERS as f64 + 1.0) * renewals;
+        report.compare(&label, all, Some(all_renewals));
+        let factor = all[0].unwrap_or(f64::INFINITY) / all_renewals;
+        let more = 1.0 / (IDLE.as_secs_f64() * renewals);
+        // One renewal of each may fall out of the time that is watched, or into it.
+        report.aim("who is idle costs one statement for each renewal", factor, factor <= 1.0 + more);
+        looping.into_iter().flatten().for_each(|task| task.abort());
         office.resign().await.expect("certain");
     }
 
-    /// How many come in a second of those that are logged: each is a round trip.
-    async fn statements(&self, during: Duration) -> f64 {
-        let count = || self.server.logs().matches("LOG:  statement: ").count() as f64;
+    /// Those who hold an office by a loop, or wait for it, each beginning at another time.
+    async fn idle_loops(&self, advisory: bool, members: usize, interval: Duration) -> Vec<JoinHandle<()>> {
+        // Each would have a connection of its own, which tells nothing of its statements.
+        let shared = Arc::new(self.raw().await);
+        let id = format!("{members}");
+        let each = (0..members).map(|number| {
+            let (raw, id) = (shared.clone(), format!("{id}-{number}"));
+            tokio::spawn(async move {
+                tokio::time::sleep(interval.mul_f64(number as f64 / members as f64)).await;
+                loop {
+                    if advisory {
+                        try_lock(&raw, "idle").await;
+                    } else {
+                        try_table(&raw, "idle", &id).await;
+                    }
+                    tokio::time::sleep(interval).await;
+                }
+            })
+        });
+        each.collect()
+    }
+
+    /// How many come in a second of ours and of the loops', each a round trip; beside tooz's.
+    async fn statements(&self, tooz: f64) -> [Option<f64>; 4] {
+        let count = || [r#"FROM "incumbent"."#, "pg_try_advisory_lock", "INTO leader"].map(|what| self.logged(what));
         let before = count();
-        tokio::time::sleep(during).await;
-        (count() - before) / during.as_secs_f64()
+        tokio::time::sleep(IDLE).await;
+        let after = count();
+        let [ours, advisory, table] = std::array::from_fn(|way| (after[way] - before[way]) / IDLE.as_secs_f64());
+        [ours, advisory, table, tooz].map(Some)
+    }
+
+    /// How many statements were logged that contain this.
+    fn logged(&self, what: &str) -> f64 {
+        let logs = self.server.logs();
+        let of_a_statement = |line: &&str| line.contains("LOG:  statement: ") || line.contains("LOG:  execute ");
+        logs.lines().filter(of_a_statement).filter(|line| line.contains(what)).count() as f64
+    }
+}
+
+/// tooz's locks, of which one is held and the others are waited for, until this ends.
+struct ToozIdle(Child);
+
+impl ToozIdle {
+    /// Waits until all are there.
+    fn start(bench: &Bench, followers: usize) -> ToozIdle {
+        let mut peer = Command::new("/usr/bin/python3")
+            .args([&bench.tooz, &bench.server.endpoint(), "idle", &followers.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("tooz");
+        let mut ready = String::new();
+        BufReader::new(peer.stdout.take().expect("it speaks")).read_line(&mut ready).expect("it says so");
+        assert_eq!(ready.trim(), "ready");
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory'";
+        while bench.server.sql(waiting) != followers.to_string() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        ToozIdle(peer)
+    }
+
+    fn end(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
     }
 }
 

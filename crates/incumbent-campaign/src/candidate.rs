@@ -12,9 +12,9 @@ use incumbent::{Client, Leadership, Term};
 use incumbent_etcd::EtcdStore;
 use incumbent_store::{BootClock, Clock, Timestamp};
 use incumbent_testkit::hostile::{Flaw, flawed};
+use incumbent_testkit::resource::{Connection, ResourceFence};
 
 use crate::campaign::Settings;
-use crate::resource::{Connection, ResourceFence};
 
 /// Between two writes.
 const WRITE_EVERY: Duration = Duration::from_millis(25);

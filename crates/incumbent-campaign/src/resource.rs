@@ -1,15 +1,13 @@
 //! The resources that leaders write to: one behind a fence, one that takes everything. They live
 //! in the process of the campaign, and remember what they were asked for.
 
-use std::io::{BufRead, BufReader, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 
-use incumbent_core::{ElectionName, StoreId, Token};
-use incumbent_store::fence::{BoxFuture, Fence, FenceError, FencingToken, Mark};
+use incumbent_store::fence::{FenceError, FencingToken, Mark};
 use incumbent_store::{BootClock, Clock, lock};
 use incumbent_testkit::judge::Write;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufStream};
+use incumbent_testkit::resource::{RAISE, serve};
 
 /// Both resources, at one address.
 #[derive(Clone, Debug)]
@@ -38,17 +36,10 @@ pub struct Unfenced {
 impl Resources {
     /// Serves until the process ends.
     pub fn serve() -> Resources {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-        let address = listener.local_addr().expect("an address");
-        let resources = Resources { address, state: Arc::default() };
-        let serving = resources.clone();
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let serving = serving.clone();
-                std::thread::spawn(move || serving.answer_all(&stream));
-            }
-        });
-        resources
+        let state = Arc::<Mutex<State>>::default();
+        let serving = state.clone();
+        let address = serve(move |what, token| lock(&serving).answer(what, token));
+        Resources { address, state }
     }
 
     /// Where they are.
@@ -58,108 +49,43 @@ impl Resources {
 
     /// What the fenced one was asked for, so far.
     pub fn writes(&self) -> Vec<Write> {
-        self.state().writes.clone()
+        lock(&self.state).writes.clone()
     }
 
     /// What the other one was asked for, so far.
     pub fn unfenced(&self) -> Unfenced {
-        self.state().unfenced
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
-    }
-
-    fn answer_all(&self, mut stream: &TcpStream) {
-        for line in BufReader::new(stream).lines() {
-            let Ok(line) = line else { return };
-            let answer = self.state().answer(&line).unwrap_or_else(|| panic!("the resources were asked: {line}"));
-            if stream.write_all(format!("{answer}\n").as_bytes()).is_err() {
-                return;
-            }
-        }
+        lock(&self.state).unfenced
     }
 }
 
 impl State {
-    fn answer(&mut self, line: &str) -> Option<String> {
-        let mut words = line.split(' ');
-        let (what, store, token) = (words.next()?, words.next()?, words.next()?.parse().ok()?);
-        let shown = FencingToken::new(Token::new(token)?, StoreId::new(store));
-        let admitted = Mark::admit(self.mark.as_ref(), &shown);
+    fn answer(&mut self, what: &str, token: &FencingToken) -> Result<(), FenceError> {
         match what {
-            "raise" | "write" => {
+            RAISE | "write" => {
+                let admitted = Mark::admit(self.mark.as_ref(), token);
                 if what == "write" {
-                    self.writes.push(Write { at: BootClock.now().as_nanos(), token, accepted: admitted.is_ok() });
+                    let (at, accepted) = (BootClock.now().as_nanos(), admitted.is_ok());
+                    self.writes.push(Write { at, token: token.get(), accepted });
                 }
-                Some(match admitted {
-                    Ok(mark) => {
-                        self.mark = Some(mark);
-                        "done".to_owned()
-                    }
-                    Err(FenceError::Stale { mark, .. }) => format!("stale {mark}"),
-                    Err(error) => format!("refused {error}"),
-                })
+                self.mark = Some(admitted?);
             }
             "unfenced" => {
                 self.unfenced.writes += 1;
-                self.unfenced.stale += u64::from(token < self.unfenced.highest);
-                self.unfenced.highest = self.unfenced.highest.max(token);
-                Some("done".to_owned())
+                self.unfenced.stale += u64::from(token.get() < self.unfenced.highest);
+                self.unfenced.highest = self.unfenced.highest.max(token.get());
             }
-            _ => None,
+            _ => panic!("the resources were asked for {what:?}"),
         }
-    }
-}
-
-/// A candidate's connection to the resources.
-#[derive(Debug)]
-pub struct Connection(BufStream<tokio::net::TcpStream>);
-
-impl Connection {
-    /// Connects.
-    pub async fn open(address: SocketAddr) -> std::io::Result<Connection> {
-        let stream = tokio::net::TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
-        Ok(Connection(BufStream::new(stream)))
-    }
-
-    /// Asks for `raise`, `write` or `unfenced`, and answers what was said.
-    pub async fn ask(&mut self, what: &str, token: &FencingToken) -> std::io::Result<String> {
-        let line = format!("{what} {} {}\n", token.store.as_str(), token.get());
-        self.0.write_all(line.as_bytes()).await?;
-        self.0.flush().await?;
-        let mut answer = String::new();
-        self.0.read_line(&mut answer).await?;
-        Ok(answer.trim_end().to_owned())
-    }
-}
-
-/// The fence of the fenced resource.
-#[derive(Clone, Copy, Debug)]
-pub struct ResourceFence(pub SocketAddr);
-
-impl Fence for ResourceFence {
-    fn raise<'a>(&'a self, _: &'a ElectionName, to: FencingToken) -> BoxFuture<'a, Result<(), FenceError>> {
-        Box::pin(async move {
-            let unavailable = |error| FenceError::unavailable("raising the mark", error);
-            let mut connection = Connection::open(self.0).await.map_err(unavailable)?;
-            let answer = connection.ask("raise", &to).await.map_err(unavailable)?;
-            match answer.split_once(' ') {
-                None if answer == "done" => Ok(()),
-                Some(("stale", mark)) => {
-                    let mark = mark.parse().ok().and_then(Token::new);
-                    let corrupt = || FenceError::Corrupt { what: answer.clone() };
-                    Err(FenceError::Stale { token: to.token, mark: mark.ok_or_else(corrupt)? })
-                }
-                _ => Err(FenceError::Corrupt { what: answer }),
-            }
-        })
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use incumbent_core::{ElectionName, StoreId, Token};
+    use incumbent_store::fence::Fence;
+    use incumbent_testkit::resource::{Connection, ResourceFence};
+
     use super::*;
 
     #[tokio::test]

@@ -31,6 +31,11 @@ pub(crate) fn parse_wait(text: &str) -> Result<Duration, String> {
     if span.is_zero() { Err("to not wait at all, use --try".into()) } else { Ok(span) }
 }
 
+/// How long something may take that can be left out.
+pub(crate) fn parse_limit(text: &str) -> Result<Duration, String> {
+    read(text)
+}
+
 /// As programs read it.
 pub(crate) fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)

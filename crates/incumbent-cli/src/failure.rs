@@ -10,6 +10,7 @@ use incumbent::{CandidacyError, ConnectError, OperatorError, ReadError, Refusal,
 use rustix::io::Errno;
 
 use crate::duration::show;
+use crate::output::shell_word;
 
 /// Exit codes of every verb but `run`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -246,12 +247,25 @@ impl Failure {
             | OperatorError::NotHandingOver
             | OperatorError::NotFrozen
             | OperatorError::NotHeldBack
+            | OperatorError::NotBenched { .. }
             | OperatorError::AlreadyFounded
             | OperatorError::NotLost => Failure::new(Code::No, format!("{text}, so there is nothing to do")),
             OperatorError::TimedOut { waited, missing } => {
                 Failure::new(Code::Timeout, format!("not done within {}: {missing}", show(waited)))
             }
-            OperatorError::Reason | OperatorError::NoSuchMember(_) | OperatorError::NotAGroup => Failure::usage(text),
+            OperatorError::Reason
+            | OperatorError::CandidateName(_)
+            | OperatorError::NoSuchMember(_)
+            | OperatorError::NotAGroup => Failure::usage(text),
+            OperatorError::NoHeir { .. } => Failure::error(text).next(
+                "start another candidate first, or look why the others do not stand; --force leaves the office vacant",
+            ),
+            OperatorError::IsBenched { ref name, .. } => {
+                let unbench = format!("incumbent unbench {election} {}", shell_word(name));
+                Failure::error(text).next(format!("`{unbench}` lets it stand again"))
+            }
+            OperatorError::BenchFull => Failure::error(text)
+                .next(format!("`incumbent status {election}` lists them, `incumbent unbench` takes one back")),
             OperatorError::Unsupported { .. } => Failure::error(text),
             OperatorError::Refused(TransferRefused::NoSuchCandidate(name)) => {
                 Failure::new(Code::No, format!("no candidate {name:?} is in line"))

@@ -7,6 +7,7 @@ use std::time::Duration;
 use incumbent::health::{CommandCheck, DiskCheck, HealthChecks, HttpCheck, MemoryCheck, TcpCheck, WriteCheck};
 
 use crate::args::HealthArgs;
+use crate::claims;
 use crate::duration::parse_duration;
 use crate::failure::Failure;
 use crate::store_url;
@@ -81,7 +82,7 @@ pub(crate) fn check_usage(args: &HealthArgs) -> Result<(), Failure> {
 /// It is told no more than COMMAND is.
 fn command(line: &str) -> CommandCheck {
     let mut command = Command::new("/bin/sh");
-    command.args(["-c", line]).env_remove("NOTIFY_SOCKET").env_remove("INCUMBENT_TOKEN");
+    command.args(["-c", line]).env_remove("NOTIFY_SOCKET").env_remove(claims::TOKEN).env_remove(claims::LAST_TERM);
     if store_url::variable_has_secret() {
         command.env_remove(store_url::VARIABLE);
     }

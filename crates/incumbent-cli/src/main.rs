@@ -6,6 +6,8 @@ mod duration;
 mod failure;
 mod guarding;
 mod health;
+mod heir;
+mod hook_runner;
 mod json;
 mod logging;
 mod output;
@@ -92,6 +94,8 @@ fn act(verb: Verb, store: &StoreArgs, verbose: bool, console: &mut Console) -> R
         Verb::Resume(args) => block_on(verbs::operate::resume(args, at(console)?, console)),
         Verb::Freeze(args) => block_on(verbs::operate::freeze(args, at(console)?, console)),
         Verb::Unfreeze(args) => block_on(verbs::operate::unfreeze(args, at(console)?, console)),
+        Verb::Bench(args) => block_on(verbs::bench::bench(args, at(console)?, console)),
+        Verb::Unbench(args) => block_on(verbs::bench::unbench(args, at(console)?, console)),
         Verb::Ack(args) => block_on(verbs::operate::ack(args, at(console)?, console)),
         Verb::End(args) => block_on(verbs::operate::end(args, at(console)?, console)),
         Verb::Peers(args) => block_on(verbs::operate::peers(args, at(console)?, console)),

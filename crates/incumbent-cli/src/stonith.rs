@@ -11,6 +11,7 @@ use incumbent_guardian::{CommandSpec, Event, Exit, Guardian, HEAD_START};
 use rustix::fs::{Access, access};
 
 use crate::args::FenceArgs;
+use crate::claims;
 use crate::guarding;
 use crate::store_url;
 
@@ -26,6 +27,14 @@ pub(crate) fn armed(candidate: Candidate<Unfenced>, args: &FenceArgs) -> Candida
     let programs = Programs { levels: args.fence_cmd.clone(), timeout: args.fence_timeout };
     let stonith = Stonith::new(programs, args.fence_targets.iter().map(String::as_str));
     let stonith = stonith.on_failure(args.on_fence_failure.into());
+    // One process has one election, and a host that dies leaves many.
+    let stonith = match claims::file_of_shots() {
+        Ok(file) => stonith.counted_in(file),
+        Err(error) => {
+            tracing::warn!("other processes of this host may shoot as well: there is no file to count it in: {error}");
+            stonith
+        }
+    };
     candidate.stonith(match args.fence_delay {
         Some(delay) => stonith.delay(delay),
         None => stonith,
@@ -139,7 +148,8 @@ impl Programs {
             .leftover_grace(LEFTOVERS)
             .env_remove(store_url::VARIABLE)
             .env_remove("NOTIFY_SOCKET")
-            .env_remove("INCUMBENT_TOKEN")
+            .env_remove(claims::TOKEN)
+            .env_remove(claims::LAST_TERM)
             .env("INCUMBENT_ELECTION", target.election.as_str())
             .env("INCUMBENT_TARGET", &*target.name)
             .env("INCUMBENT_TARGET_NAME", without_control_characters(&term.name))

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use incumbent::StoreKind;
 use incumbent::store::escape::{Digits, escape, unescape};
 use incumbent::store::state_directory;
 use incumbent::store::url::{redacted, secrets};
@@ -71,16 +72,20 @@ impl StoreUrl {
     }
 
     /// As what it is remembered where a store is, if it is one: the same words find the same store
-    /// again. A group of peers is one only while its members answer.
+    /// again.
     pub(crate) fn place(&self) -> Option<String> {
-        let among_peers = ["bully:", "ring:", "consensus:"].iter().any(|scheme| self.url.starts_with(scheme));
-        (!among_peers && !self.url.starts_with("memory:")).then(|| self.to_string())
+        self.kind().is_none_or(|kind| kind.is_place).then(|| self.to_string())
     }
 
-    /// Whether those who wait write it down, so that they can be counted. The store's promises say
-    /// so, too, but asking for them may found the store, and a verb that only reads must not.
+    /// Whether those who wait write it down, so that they can be counted.
     pub(crate) fn keeps_line(&self) -> bool {
-        !self.url.starts_with("redlock")
+        self.kind().is_none_or(|kind| kind.keeps_line)
+    }
+
+    /// What it names, if this is known.
+    fn kind(&self) -> Option<&'static StoreKind> {
+        let (scheme, _) = self.url.split_once(':')?;
+        incumbent::store_kinds().iter().find(|kind| kind.scheme == scheme)
     }
 
     fn from_file(file: &Path, console: &Console) -> Result<StoreUrl, Failure> {
@@ -200,6 +205,13 @@ mod tests {
     fn a_redlock_keeps_no_line() {
         let keeps_line = |url: &str| StoreUrl { url: url.into(), named: true }.keeps_line();
         assert!(!keeps_line("redlock://a,b,c") && !keeps_line("redlocks://a,b,c?ca=x") && keeps_line("redis://a"));
+    }
+
+    #[test]
+    fn a_group_of_peers_is_no_place() {
+        let is_place = |url: &str| StoreUrl { url: url.into(), named: true }.place().is_some();
+        assert!(is_place("etcd://a") && is_place("file:///var/a"));
+        assert!(!is_place("bully://?members=3") && !is_place("consensus://a?members=3") && !is_place("memory://a"));
     }
 
     #[test]

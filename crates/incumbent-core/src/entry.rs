@@ -177,21 +177,80 @@ pub struct Merit {
     /// Whether it was first in line and could not take office, or was asked to resign, and has not
     /// led since. Otherwise the next in line would hand its place to it again and again.
     pub gave_way: bool,
+    /// As the heir of a handover that is not ready for it: how far it has come.
+    pub preparation: Option<Preparation>,
+}
+
+/// What an heir says of a handover for which it is not ready.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Preparation {
+    /// It is getting ready.
+    Preparing(Nonce),
+    /// It will not take the office, and why.
+    Declined(Nonce, Decline),
+}
+
+/// Why an heir declines an office.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Decline {
+    /// What it does to get ready has failed.
+    #[error("it could not get ready; its log says why")]
+    Failed,
+    /// It did not get ready in time.
+    #[error("it did not get ready in time")]
+    TimedOut,
+}
+
+impl Decline {
+    /// All that there are.
+    pub const ALL: &[Decline] = &[Decline::Failed, Decline::TimedOut];
+
+    /// The word for it in an entry.
+    pub fn word(self) -> &'static str {
+        match self {
+            Decline::Failed => "failed",
+            Decline::TimedOut => "timed-out",
+        }
+    }
+
+    /// What [`word`](Decline::word) stands for.
+    pub fn from_word(word: &str) -> Option<Decline> {
+        Decline::ALL.iter().copied().find(|why| why.word() == word)
+    }
+}
+
+/// As it is written down.
+impl fmt::Display for Preparation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Preparation::Preparing(Nonce(nonce)) => write!(f, "{}{nonce}", Merit::PREPARING),
+            Preparation::Declined(Nonce(nonce), why) => write!(f, "{}{nonce}:{}", Merit::DECLINED, why.word()),
+        }
+    }
 }
 
 impl Merit {
     const UNWELL: &str = "unwell";
     const PRIORITY: &str = "priority=";
     const GAVE_WAY: &str = "gave-way";
+    const PREPARING: &str = "preparing=";
+    const DECLINED: &str = "declined=";
 
     /// Of one that is unwell or is not, and has this priority.
     pub const fn new(unwell: bool, priority: i32) -> Merit {
-        Merit { unwell, priority, gave_way: false }
+        Merit { unwell, priority, gave_way: false, preparation: None }
     }
 
     /// The same, of one that gave way or did not.
     pub const fn gave_way(self, gave_way: bool) -> Merit {
         Merit { gave_way, ..self }
+    }
+
+    /// The same, of an heir that has come so far.
+    pub const fn preparation(self, preparation: Option<Preparation>) -> Merit {
+        Merit { preparation, ..self }
     }
 
     /// Whether there is nothing to say: then nothing is written.
@@ -216,6 +275,14 @@ impl Merit {
             if let Some(priority) = word.strip_prefix(Merit::PRIORITY) {
                 merit.priority = priority.parse().ok()?;
             }
+            if let Some(nonce) = word.strip_prefix(Merit::PREPARING) {
+                merit.preparation = Some(Preparation::Preparing(Nonce(nonce.parse().ok()?)));
+            }
+            if let Some((nonce, why)) = word.strip_prefix(Merit::DECLINED).and_then(|word| word.split_once(':')) {
+                // One of the future declines as well.
+                let why = Decline::from_word(why).unwrap_or(Decline::Failed);
+                merit.preparation = Some(Preparation::Declined(Nonce(nonce.parse().ok()?), why));
+            }
             merit.unwell |= word == Merit::UNWELL;
             merit.gave_way |= word == Merit::GAVE_WAY;
         }
@@ -228,7 +295,8 @@ impl fmt::Display for Merit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let priority = (self.priority != 0).then(|| format!("{}{}", Merit::PRIORITY, self.priority));
         let gave_way = self.gave_way.then(|| Merit::GAVE_WAY.to_owned());
-        let words = [self.unwell.then(|| Merit::UNWELL.to_owned()), priority, gave_way];
+        let preparation = self.preparation.map(|preparation| preparation.to_string());
+        let words = [self.unwell.then(|| Merit::UNWELL.to_owned()), priority, gave_way, preparation];
         f.write_str(&words.into_iter().flatten().collect::<Vec<_>>().join(" "))
     }
 }
@@ -372,12 +440,19 @@ mod tests {
 
     #[test]
     fn a_merit_is_read_as_it_was_written_and_words_of_the_future_are_skipped() {
-        for merit in [Merit::new(true, 0), Merit::new(true, i32::MIN), Merit::new(false, i32::MAX), Merit::default()] {
+        let of_heirs = [
+            Merit::new(true, 4).preparation(Some(Preparation::Preparing(Nonce(u64::MAX)))),
+            Merit::default().preparation(Some(Preparation::Declined(Nonce(0), Decline::TimedOut))),
+        ];
+        let others = [Merit::new(true, 0), Merit::new(true, i32::MIN), Merit::new(false, i32::MAX), Merit::default()];
+        for merit in of_heirs.into_iter().chain(others) {
             assert_eq!(Merit::from_words(&merit.to_string()), Some(merit));
             assert_eq!(Merit::from_words(&format!("position=4/7 {merit} shiny")), Some(merit));
         }
         assert_eq!(Merit::default().to_string(), "");
-        for damaged in ["priority=", "priority=high", "priority=2147483648"] {
+        let of_the_future = Merit::from_words("declined=7:bored").and_then(|merit| merit.preparation);
+        assert_eq!(of_the_future, Some(Preparation::Declined(Nonce(7), Decline::Failed)));
+        for damaged in ["priority=", "priority=high", "priority=2147483648", "preparing=x", "declined=:failed"] {
             assert_eq!(Merit::from_words(damaged), None, "{damaged}");
         }
     }

@@ -11,6 +11,7 @@
 //! - The rest is the vocabulary that machines and stores share.
 
 mod backoff;
+mod bench;
 pub mod binary;
 mod candidacy;
 mod entry;
@@ -30,8 +31,10 @@ mod tenure;
 mod terms;
 mod time;
 
+pub use bench::{BenchOrder, Benched, MAX_BENCHED, MAX_BENCHED_BYTES};
 pub use entry::{
-    Entry, EntryId, Held, Incarnation, Merit, NewEntry, Nonce, Observed, Publication, Token, TokenOutOfRange, Version,
+    Decline, Entry, EntryId, Held, Incarnation, Merit, NewEntry, Nonce, Observed, Preparation, Publication, Token,
+    TokenOutOfRange, Version,
 };
 pub use keeper::{Attempt, Epoch};
 pub use lease::Lease;
@@ -53,5 +56,5 @@ pub use standing::{
     Cas, Cursor, Fault, ForgottenBy, Head, Line, Liveness, Place, Proof, Renewal, Seen, Standing, StillBehind, StoreId,
     Watched,
 };
-pub use terms::{MAX_TERMS, MAX_TERMS_BYTES, Origin, Shot, ShotResult, TermEnd, TermRecord, Terms};
+pub use terms::{LastTerm, MAX_TERMS, MAX_TERMS_BYTES, Origin, Shot, ShotResult, TermEnd, TermRecord, Terms};
 pub use time::Timestamp;

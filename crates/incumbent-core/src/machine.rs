@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::entry::{Entry, EntryId, Held, NewEntry, Nonce, Publication, Token, Version};
+use crate::entry::{Decline, Entry, EntryId, Held, NewEntry, Nonce, Publication, Token, Version};
 use crate::keeper::{Attempt, Epoch};
 use crate::name::ElectionName;
 use crate::office::{Act, Heir, Office, Order, Refusal};
 use crate::peers::{Abstention, MemberId};
 use crate::settings::SettingsError;
 use crate::standing::{Cas, Cursor, Fault, Line, Liveness, Renewal, Seen, Standing, Watched};
-use crate::terms::{Origin, ShotResult, TermRecord};
+use crate::terms::{LastTerm, Origin, ShotResult, TermRecord};
 use crate::time::Timestamp;
 
 /// Numbers the candidacies of one process.
@@ -48,6 +48,9 @@ pub struct Candidate {
     /// before unwell, then by priority. One that has none, and is well, takes the office that comes
     /// to it; to others it counts as zero.
     pub priority: Option<i32>,
+    /// Whether its program has something to do before it takes over from a leader that hands over:
+    /// see [`Event::Prepare`].
+    pub prepares: bool,
     /// Whether the election is to keep a record of its terms. One that keeps one goes on with it
     /// under every later candidate.
     pub recorded: bool,
@@ -73,6 +76,7 @@ impl Candidate {
             hold_until_stopped: false,
             unfit: false,
             priority: None,
+            prepares: false,
             recorded: false,
             fence_delay: None,
             origin: Arc::default(),
@@ -126,6 +130,13 @@ pub enum Command {
     Proclaim(u64, Bytes),
     /// The work has stopped; hand the office over within this time, or keep it.
     Transfer(Successor, Duration),
+    /// The program is about to leave: hand the office to the best in line while the work goes on.
+    /// [`Event::Stopping`] follows once the heir is ready, or [`Event::NoHeir`]. `None`: not any
+    /// more. The heir has this time at most; how long all of it may take is for the program to
+    /// count. Peers look for nobody.
+    HandOver(Option<Duration>),
+    /// The program has got ready for this handover, or has not: the answer to [`Event::Prepare`].
+    Prepared(Nonce, Result<(), Decline>),
     /// Whether the candidate is fit to lead. An unfit one leaves the line.
     Healthy(bool),
     /// Whether the candidate would rather have another lead. It stays in line, and hands its office
@@ -331,6 +342,8 @@ pub enum Event {
         term: TermNo,
         /// What the office is held by.
         title: Title,
+        /// How the term before this one ended. Peers keep no record of that.
+        last_term: LastTerm,
         /// Until when the leadership may be believed. [`Timestamp::MAX`] where nothing bounds it:
         /// bully and ring without the majority rule.
         deadline: Timestamp,
@@ -352,6 +365,20 @@ pub enum Event {
     Released,
     /// The handover that [`Command::Transfer`] asked for is refused: the leader leads on.
     TransferRefused(Refusal),
+    /// There is nobody whom [`Command::HandOver`] could hand the office to: the leader leads on.
+    /// Why the last one that was asked did not take it, or why nobody was asked.
+    NoHeir(Refusal),
+    /// This candidate is to take over from a leader that leads on until it is ready: get ready,
+    /// then say [`Command::Prepared`]. The candidate has no office yet. [`Event::CalledOff`]
+    /// follows, or [`Event::Elected`], whether or not it got ready.
+    Prepare {
+        /// The handover.
+        nonce: Nonce,
+        /// How long the leader waits, counted by its own clock since it read the request.
+        within: Duration,
+    },
+    /// What [`Event::Prepare`] asked for is of no use any more.
+    CalledOff(Nonce),
     /// The value with this number has been published, or a later one; or the entry was no longer
     /// ours.
     Proclaimed(u64, Cas),
@@ -366,15 +393,18 @@ pub enum Event {
     /// An operator has ordered this leader to do something. For logs: what follows from it is said
     /// with other events.
     Ordered(Act, Order),
-    /// The time of this freeze is over, and the store refuses to take it out of the record. For
-    /// logs: it is tried again, and the office stays where it is.
-    FreezeStays(Order),
+    /// The time of this freeze or bench is over, and the store refuses to take it out of the
+    /// record. For logs: it is tried again, and the order is obeyed.
+    OrderStays(Act, Order),
     /// The term with this token is over, and stays open in the record: the store did not take the
     /// word for it. For logs.
     LeftOpen(Token),
-    /// This leader is unwell, and stays in office for now. For logs: it goes on looking for an
-    /// heir.
+    /// This leader is unwell, and stays in office for now. For logs: it goes on looking
+    /// for an heir.
     Stays(Stay),
+    /// This leader is benched, and stays in office for now. For logs: it goes on looking for an
+    /// heir.
+    StaysBenched(Stay),
     /// Something that trying again cannot mend. The candidate leaves.
     Failed,
     /// The candidate has left: its entry has certainly left the line, if `certain`. The last event
@@ -385,7 +415,7 @@ pub enum Event {
     },
 }
 
-/// Why a leader that is unwell stays in office.
+/// Why a leader that is unwell or benched stays in office.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Stay {
@@ -444,6 +474,9 @@ pub enum LossReason {
     /// The leader was unwell, and handed its office to a candidate that is fit.
     #[error("the leader was unwell, and handed over")]
     Unwell,
+    /// An operator keeps candidates of this name out of the line.
+    #[error("benched by an operator")]
+    Benched,
     /// The client is being closed.
     #[error("the client is closing")]
     Closing,
@@ -453,7 +486,7 @@ pub enum LossReason {
 }
 
 impl LossReason {
-    const ALL: [LossReason; 14] = [
+    const ALL: [LossReason; 15] = [
         LossReason::NoSession,
         LossReason::Expired,
         LossReason::LocalDeadline,
@@ -466,6 +499,7 @@ impl LossReason {
         LossReason::Resigned,
         LossReason::Transferred,
         LossReason::Unwell,
+        LossReason::Benched,
         LossReason::Closing,
         LossReason::Refused,
     ];
@@ -485,6 +519,7 @@ impl LossReason {
             LossReason::Resigned => "resigned",
             LossReason::Transferred => "transferred",
             LossReason::Unwell => "unwell",
+            LossReason::Benched => "benched",
             LossReason::Closing => "closing",
             LossReason::Refused => "refused",
         }

@@ -9,7 +9,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::entry::{Entry, EntryId, Held, Incarnation, Nonce, Token, Version};
+use crate::bench::Benched;
+use crate::entry::{Decline, Entry, EntryId, Held, Incarnation, Nonce, Token, Version};
 use crate::name::MAX_LINE;
 use crate::terms::{Shot, TermEnd, Terms};
 
@@ -37,6 +38,8 @@ pub struct Office {
     /// The office has changed hands for health too often: it does so no more until an operator has
     /// acknowledged that.
     pub held_back: Option<HeldBack>,
+    /// Whom operators keep out of the line, by name.
+    pub benched: Benched,
     /// An operator is healing what went wrong here. No candidate acts on it: it keeps other
     /// operators from doing the same, or from letting candidates back too early.
     pub recovery: Option<Recovery>,
@@ -83,6 +86,11 @@ impl Office {
         Office { held_back: held_back.into(), ..self }
     }
 
+    /// The same, with these names kept out of the line.
+    pub fn with_benched(self, benched: Benched) -> Office {
+        Office { benched, ..self }
+    }
+
     /// The same, while it is being recovered, or when that is over.
     pub fn with_recovery(self, recovery: impl Into<Option<Recovery>>) -> Office {
         Office { recovery: recovery.into(), ..self }
@@ -92,8 +100,9 @@ impl Office {
     pub fn is_blank(&self) -> bool {
         // All fields by name. A new one needs its words in `incumbent-store`'s record, too, where
         // the compiler does not ask for them.
-        let Office { version: _, handover, paused, ended, deposed, frozen, terms, held_back, recovery } = self;
-        let nothing_ordered = handover.is_none() && paused.is_none() && ended.is_none() && frozen.is_none();
+        let Office { version: _, handover, paused, ended, deposed, frozen, terms, held_back, benched, recovery } = self;
+        let nobody_moved = handover.is_none() && benched.is_empty();
+        let nothing_ordered = paused.is_none() && ended.is_none() && frozen.is_none() && nobody_moved;
         let nothing_on_record = deposed.is_none() && terms.is_empty() && held_back.is_none();
         nothing_ordered && nothing_on_record && recovery.is_none()
     }
@@ -102,7 +111,7 @@ impl Office {
     pub(crate) fn news_since(&self, before: &Office, leads: Token) -> Vec<(Act, Order)> {
         let handover = self
             .handover_from(leads)
-            .filter(|handover| !handover.for_health)
+            .filter(|handover| !handover.is_unasked())
             .filter(|handover| before.handover.as_ref().is_none_or(|known| known.nonce != handover.nonce));
         let handover = handover.map(|handover| {
             let act = if handover.heir.is_some() { Act::Transfer } else { Act::Resign };
@@ -200,6 +209,8 @@ pub enum Act {
     Pause,
     /// Stay.
     Freeze,
+    /// Hand over, and leave the line.
+    Bench,
     /// Leave for good.
     End,
     /// It has been removed.
@@ -213,6 +224,7 @@ impl fmt::Display for Act {
             Act::Resign => "resign",
             Act::Pause => "pause",
             Act::Freeze => "freeze",
+            Act::Bench => "bench",
             Act::End => "end",
             Act::Depose => "depose",
         })
@@ -238,13 +250,19 @@ pub struct Handover {
     pub order: Order,
     /// Nobody asked: the leader is unwell, and the heir was fit when it was chosen.
     pub for_health: bool,
+    /// It is the first in line that asks, and is not in office: nobody leads meanwhile.
+    pub at_vacancy: bool,
+    /// Nobody asked: an operator has benched the leader, and the heir was fit when it was chosen.
+    pub for_bench: bool,
 }
 
 impl Handover {
     /// The leader with this token is asked to hand over within this time: to this heir, or to
     /// the next in line.
     pub fn new(from: Token, heir: impl Into<Option<Heir>>, nonce: Nonce, within: Duration) -> Handover {
-        Handover { from, heir: heir.into(), nonce, within, refused: None, order: Order::default(), for_health: false }
+        let (refused, order, heir) = (None, Order::default(), heir.into());
+        let (for_health, for_bench, at_vacancy) = (false, false, false);
+        Handover { from, heir, nonce, within, refused, order, for_health, for_bench, at_vacancy }
     }
 
     /// The same, ordered like this.
@@ -255,6 +273,21 @@ impl Handover {
     /// The same, by a leader that is unwell.
     pub fn for_health(self) -> Handover {
         Handover { for_health: true, ..self }
+    }
+
+    /// The same, by the first in line that is not in office.
+    pub fn at_vacancy(self) -> Handover {
+        Handover { at_vacancy: true, ..self }
+    }
+
+    /// The same, by a leader that is benched.
+    pub fn for_bench(self) -> Handover {
+        Handover { for_bench: true, ..self }
+    }
+
+    /// Whether the leader has chosen the heir by itself. An order to hand over replaces that.
+    pub fn is_unasked(&self) -> bool {
+        self.for_health || self.for_bench
     }
 }
 
@@ -321,6 +354,12 @@ pub enum Refusal {
     /// The leader was unwell, and is so no longer.
     #[error("the leader is well again")]
     Recovered,
+    /// Nobody else in line could take the office.
+    #[error("nobody else in line could take the office")]
+    NoHeir,
+    /// The leader was benched, and is so no longer.
+    #[error("the leader is benched no longer")]
+    Unbenched,
     /// Peers: this member is not in office.
     #[error("this member is not in office")]
     NotInOffice,
@@ -333,6 +372,9 @@ pub enum Refusal {
     /// The heir is unwell by now, and was chosen for its fitness; peers: it could not stand now.
     #[error("the heir could not take office: it is not fit to lead, or does not vote yet")]
     HeirUnfit,
+    /// The heir has said that it will not take the office.
+    #[error("the heir declined: {0}")]
+    HeirDeclined(Decline),
     /// Peers: the heir lacks records that the leader has.
     #[error("the heir lacks records that the leader has")]
     HeirBehind,
@@ -354,10 +396,14 @@ impl Refusal {
         Refusal::Unable,
         Refusal::Frozen,
         Refusal::Recovered,
+        Refusal::NoHeir,
+        Refusal::Unbenched,
         Refusal::NotInOffice,
         Refusal::NotAMember,
         Refusal::HeirSilent,
         Refusal::HeirUnfit,
+        Refusal::HeirDeclined(Decline::Failed),
+        Refusal::HeirDeclined(Decline::TimedOut),
         Refusal::HeirBehind,
         Refusal::RankDecides,
     ];
@@ -375,10 +421,14 @@ impl Refusal {
             Refusal::Unable => "unable",
             Refusal::Frozen => "frozen",
             Refusal::Recovered => "recovered",
+            Refusal::NoHeir => "no-heir",
+            Refusal::Unbenched => "unbenched",
             Refusal::NotInOffice => "not-in-office",
             Refusal::NotAMember => "not-a-member",
             Refusal::HeirSilent => "heir-silent",
             Refusal::HeirUnfit => "heir-unfit",
+            Refusal::HeirDeclined(Decline::Failed) => "heir-declined:failed",
+            Refusal::HeirDeclined(Decline::TimedOut) => "heir-declined:timed-out",
             Refusal::HeirBehind => "heir-behind",
             Refusal::RankDecides => "rank-decides",
         }

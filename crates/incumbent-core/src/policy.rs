@@ -144,10 +144,14 @@ policy! {
         WithdrawsBeforeClosing breaks closes_before_withdrawing,
         /// The work of the last leader is stopped from outside, and no record says who does so.
         ShotWithoutClaim breaks claims_before_shot,
+        /// The last leader has no time to say late that its work has stopped.
+        ShotAtOnce breaks waits_for_late_word,
         /// What stops it is cut off and begun anew at each renewal interval.
         ShotAtEachInterval breaks shoots_once,
         /// An unwell leader hands over to the next in line, fit or not. So does the first in line.
         UnfitHeir breaks picks_fit_heirs,
+        /// A leader whose program leaves hands over to the next in line, fit or not.
+        DepartsToUnfit breaks departs_to_the_best,
         /// The first in line goes to its end when one behind it is better.
         HeadGoesAway breaks keeps_its_place,
         /// The first in line asks one after the other to take its place, and so does one that was
@@ -159,6 +163,8 @@ policy! {
         /// The first in line takes office after its place may have gone to another, since a later
         /// answer says that it has not.
         OfficeAfterCeding breaks cedes_for_good,
+        /// An heir's late answer to an earlier request counts for the present one.
+        LateAnswerCounts breaks matches_answers,
         /// What an earlier entry said of fitness counts for the next one, which says nothing.
         StaleFitness breaks forgets_fitness,
         /// An office changes hands for health as often as it comes.
@@ -167,6 +173,16 @@ policy! {
         FirstIgnored breaks lets_first_lead,
         /// The one that was to lead first leads, and the others stay out.
         FirstForEver breaks lets_others_back,
+        /// One whose name an operator has benched stands and leads all the same.
+        BenchIgnored breaks heeds_benches,
+        /// Where one name is benched, nobody stands.
+        EverybodyBenched breaks benches_by_name,
+        /// An order to the bench whose time is over is never taken out of the record.
+        BenchForEver breaks ends_benches,
+        /// A benched leader that is to leave in any case stays for want of an heir.
+        BenchOutstayed breaks leaves_when_benched,
+        /// A benched leader leaves the office vacant, though it is to wait for an heir.
+        BenchVacates breaks waits_for_heirs,
     }
 }
 

@@ -56,6 +56,13 @@ impl Settings {
         }
     }
 
+    /// How long the last leader has to say late that its work has stopped before that is done from
+    /// outside: it hears of its end with a renewal, its work may take the grace, and its closing
+    /// some round trips.
+    pub fn fence_delay(&self) -> Duration {
+        self.grace + self.renew_every * 2
+    }
+
     /// The same, with known-bad rules.
     #[cfg(feature = "flaws")]
     pub fn with_policy(self, policy: Policy) -> Settings {

@@ -65,6 +65,7 @@ impl Standing {
 
 /// A candidate's place.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[allow(clippy::large_enum_variant, reason = "one lives as long as its answer is taken in, and most are this variant")]
 pub enum Place {
     /// Our entry is there, it is ours, and nothing older is.
     Leading(Held),

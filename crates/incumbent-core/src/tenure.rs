@@ -197,7 +197,7 @@ impl<H> Tenure<H> {
     }
 
     /// The title is gone: the entry or the session is no more, or a newer term is known.
-    pub(crate) fn claim_gone(&mut self, why: LossReason) -> Option<Step<H>> {
+    pub(crate) fn title_gone(&mut self, why: LossReason) -> Option<Step<H>> {
         match self.state {
             State::Serving | State::Draining { .. } => {
                 self.state = State::Unstopped;
@@ -255,7 +255,7 @@ impl<H> Tenure<H> {
     }
 
     /// Whether there is a title: won, and neither given up nor gone.
-    pub(crate) fn has_claim(&self) -> bool {
+    pub(crate) fn has_title(&self) -> bool {
         !matches!(self.state, State::Idle | State::Unstopped)
     }
 
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_is_held_is_given_up_only_when_the_work_has_stopped() {
+    fn a_title_that_is_held_is_given_up_only_when_the_work_has_stopped() {
         let mut tenure = serving(true);
         let _ = tenure.must_stop(at(3), LossReason::Resigned, Some(7));
         assert_eq!(tenure.on_time(at(5)), Some(Step::Unelected(LossReason::Resigned, Then::Kept)));
@@ -385,7 +385,7 @@ mod tests {
         let give_up = Step::GiveUp { why: LossReason::Unhealthy, heir: None };
         assert_eq!(taking.must_stop(at(1), LossReason::Unhealthy, None), Some(give_up));
         taking.begin(at(1)).unwrap();
-        assert_eq!(taking.claim_gone(LossReason::Expired), None);
+        assert_eq!(taking.title_gone(LossReason::Expired), None);
         assert!(taking.is_settled());
     }
 
@@ -394,8 +394,8 @@ mod tests {
         for hold in [false, true] {
             let mut tenure = serving(hold);
             let lost = Some(Step::Unelected(LossReason::Expired, Then::Gone));
-            assert_eq!(tenure.claim_gone(LossReason::Expired), lost);
-            assert_eq!(tenure.claim_gone(LossReason::Expired), None);
+            assert_eq!(tenure.title_gone(LossReason::Expired), lost);
+            assert_eq!(tenure.title_gone(LossReason::Expired), None);
             assert!(tenure.is_unstopped() && !tenure.is_settled());
             assert_eq!(tenure.stopped(), None, "there is nothing left to give up");
             assert!(tenure.is_settled());

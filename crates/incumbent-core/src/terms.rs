@@ -40,6 +40,21 @@ impl Terms {
         self.iter().find(|term| term.token == token)
     }
 
+    /// The term before that of this leader, which may be opened by now. In a record that was copied
+    /// from another store, its token may be another's.
+    pub fn before(&self, token: Token, incarnation: Incarnation) -> Option<&TermRecord> {
+        self.iter().rev().find(|term| !(term.token == token && term.incarnation == Some(incarnation)))
+    }
+
+    /// How the term before that of this leader ended.
+    pub fn last_term(&self, token: Token, incarnation: Incarnation) -> LastTerm {
+        match self.before(token, incarnation) {
+            Some(last) => LastTerm::of(last),
+            None if self.is_empty() => LastTerm::Unknown,
+            None => LastTerm::None,
+        }
+    }
+
     /// The same, with this term, whatever was said of it before: in its place, or as the newest.
     /// The oldest go where there are too many, or too long ones.
     ///
@@ -291,6 +306,50 @@ impl TermEnd {
             TermEnd::Closed { .. } => "closed",
             TermEnd::Died { .. } => "died",
             TermEnd::Unknown => "unknown",
+        }
+    }
+}
+
+/// How the term before a leader's own ended, as far as the record says: what that leader may find.
+///
+/// Nothing decides by it. Every fence refuses the last leader, whatever has become of it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum LastTerm {
+    /// There was none, since terms are on record.
+    None,
+    /// Its work has confirmed that it stopped.
+    Closed,
+    /// No process of it is left: the kernel or a guardian says so.
+    Died,
+    /// Its work was stopped from outside, or an operator says that it has stopped.
+    Fenced,
+    /// Nobody has said that its work has stopped: it may go on.
+    Unfenced,
+    /// Nobody knows: that leader was of another library, or the election keeps no record.
+    Unknown,
+}
+
+impl LastTerm {
+    fn of(last: &TermRecord) -> LastTerm {
+        match (&last.end, &last.fence) {
+            (TermEnd::Closed { .. }, _) => LastTerm::Closed,
+            (TermEnd::Died { .. }, _) => LastTerm::Died,
+            (_, Some(shot)) if shot.result.is_final() => LastTerm::Fenced,
+            (TermEnd::Unknown, None) => LastTerm::Unknown,
+            (TermEnd::Open | TermEnd::Unknown, _) => LastTerm::Unfenced,
+        }
+    }
+
+    /// The word for it, for programs.
+    pub fn word(self) -> &'static str {
+        match self {
+            LastTerm::None => "none",
+            LastTerm::Closed => "closed",
+            LastTerm::Died => "died",
+            LastTerm::Fenced => "fenced",
+            LastTerm::Unfenced => "unfenced",
+            LastTerm::Unknown => "unknown",
         }
     }
 }

@@ -505,8 +505,9 @@ pub(crate) fn number_of(id: &EntryId) -> Option<u64> {
     id.as_str().parse().ok().and_then(Token::new).map(Token::get)
 }
 
-/// `<n>.<k>`; what is still being written has a third part.
-fn parse_publication_name(name: &str) -> Option<(u64, u64)> {
+/// `<n>.<k>`, as we write it; what is still being written has a third part.
+pub(crate) fn parse_publication_name(name: &str) -> Option<(u64, u64)> {
     let (number, times) = name.split_once('.')?;
-    Some((number.parse().ok()?, times.parse().ok()?))
+    let parsed = (number.parse().ok()?, times.parse().ok()?);
+    Some(parsed).filter(|(number, times)| format!("{number}.{times}") == name)
 }

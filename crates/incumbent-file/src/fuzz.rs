@@ -9,7 +9,9 @@ use incumbent_store::record::decode_office;
 use incumbent_store::{Incarnation, Merit, Nonce, Publication, Version};
 use incumbent_testkit::fuzz::{Rng, fuzz};
 
+use crate::election_dir::parse_publication_name;
 use crate::record::{EntryRecord, Identity, OfficeRecord, Record, SessionRecord, unframe};
+use crate::sequence::StagedName;
 
 fn entry(rng: &mut Rng) -> EntryRecord {
     EntryRecord {
@@ -69,6 +71,28 @@ fn fuzz_what_is_read_of_a_file_comes_back() {
             comes_back::<Identity>(bytes),
         ];
         read.contains(&true)
+    });
+}
+
+#[test]
+fn fuzz_a_file_has_one_name() {
+    let good = |rng: &mut Rng| {
+        let number = rng.next_u64() >> rng.below(64);
+        let name = match rng.below(3) {
+            0 => format!("{number}.{}", rng.below(1000)),
+            1 => format!("line.{number}.{:032x}", rng.next_u64()),
+            _ => format!("office.{number}.{:032x}", rng.next_u64()),
+        };
+        name.into_bytes()
+    };
+    fuzz(good, |name| {
+        let Ok(name) = std::str::from_utf8(name) else { return false };
+        let publication = parse_publication_name(name).map(|(number, times)| format!("{number}.{times}"));
+        let read = publication.or_else(|| StagedName::parse(name).map(|staged| staged.to_string()));
+        if let Some(read) = &read {
+            assert_eq!(read, name, "nobody else's file is taken for this one");
+        }
+        read.is_some()
     });
 }
 

@@ -30,6 +30,7 @@
 
 use incumbent_store::{StoreError, Token, random_id};
 use rustix::fd::OwnedFd;
+use std::fmt;
 
 use crate::disk::DiskError;
 use crate::election_dir::{ElectionDir, STAGED};
@@ -201,7 +202,7 @@ impl ElectionDir<'_> {
     }
 
     fn staged_path(&self, name: &StagedName) -> String {
-        self.sub(&format!("{STAGED}/{}.{}.{:032x}", name.sequence.name(), name.reserved, name.id))
+        self.sub(&format!("{STAGED}/{name}"))
     }
 
     pub(crate) fn too_busy(&self) -> StoreError {
@@ -212,7 +213,7 @@ impl ElectionDir<'_> {
 
 /// The name of a staged entry.
 #[derive(Clone, Copy, Debug)]
-struct StagedName {
+pub(crate) struct StagedName {
     sequence: Sequence,
     /// Zero: no number.
     reserved: u64,
@@ -220,18 +221,25 @@ struct StagedName {
 }
 
 impl StagedName {
-    fn parse(name: &str) -> Option<StagedName> {
+    /// `None`: we would not write it so.
+    pub(crate) fn parse(name: &str) -> Option<StagedName> {
         let mut parts = name.split('.');
         let sequence = [Sequence::Line, Sequence::Office]
             .into_iter()
             .find(|sequence| parts.clone().next() == Some(sequence.name()))?;
         let reserved = parts.nth(1)?.parse().ok()?;
         let id = u128::from_str_radix(parts.next()?, 16).ok()?;
-        Some(StagedName { sequence, reserved, id })
+        Some(StagedName { sequence, reserved, id }).filter(|parsed| parsed.to_string() == name)
     }
 
     fn unreserved(self) -> StagedName {
         StagedName { reserved: 0, ..self }
+    }
+}
+
+impl fmt::Display for StagedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{:032x}", self.sequence.name(), self.reserved, self.id)
     }
 }
 

@@ -11,12 +11,11 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use incumbent_core::binary::{Reader, Writer};
+use incumbent_core::binary::{Reader, Writer, checksum};
 use incumbent_core::peers::MemberId;
 use incumbent_core::peers::consensus::Stored;
 use incumbent_store::{make_dir_durably, random, replace_durably};
 use rustix::fs::{FlockOperation, flock};
-use sha2::{Digest, Sha256};
 
 use crate::founding::{Charter, DiskId};
 use crate::node::StartError;
@@ -25,7 +24,7 @@ const FILE: &str = "member";
 const DRAFT: &str = "member.new";
 const LOCK: &str = "lock";
 const MAGIC: [u8; 8] = *b"incmemb\x01";
-const CHECKSUM_BYTES: usize = 16;
+const CHECKSUM_BYTES: usize = size_of::<u64>();
 /// Larger than any such file.
 const MAX_BYTES: u64 = 4096;
 
@@ -130,15 +129,14 @@ fn encode(group: u64, me: MemberId, record: &Record) -> Vec<u8> {
     out.bytes(&MAGIC).u64(group).member(me).bytes(&record.disk.0);
     out.option(record.charter.as_ref(), |out, charter| charter.write(out));
     out.option(record.stored.as_ref(), |out, stored| out.bytes(&stored.encode(group, me)));
-    let mut bytes = out.into_bytes();
-    let checksum = Sha256::digest(&bytes);
-    bytes.extend(&checksum[..CHECKSUM_BYTES]);
-    bytes
+    let sum = checksum(out.as_bytes().iter().copied());
+    out.u64(sum);
+    out.into_bytes()
 }
 
 fn decode(bytes: &[u8]) -> Result<(u64, MemberId, Record), &'static str> {
-    let (body, checksum) = bytes.split_last_chunk::<CHECKSUM_BYTES>().ok_or("it is cut short")?;
-    if Sha256::digest(body)[..CHECKSUM_BYTES] != *checksum {
+    let (body, sum) = bytes.split_last_chunk::<CHECKSUM_BYTES>().ok_or("it is cut short")?;
+    if checksum(body.iter().copied()) != u64::from_le_bytes(*sum) {
         return Err("its checksum is wrong");
     }
     read_body(body).ok_or("it is of another version")

@@ -15,8 +15,9 @@ use crate::store::bytes;
 /// [`check`](PostgresFence::check), or with the same in SQL, `SELECT incumbent.fence('jobs', 42)`.
 ///
 /// The mark may be in the database that holds the elections or in another. The server ends
-/// transactions that have asked the fence and then stay idle for half the leader's TTL: a leader
-/// that is paused before its COMMIT would otherwise keep its successor out of office.
+/// transactions that have asked the fence and then stay idle for half the leader's TTL (7.5 s where
+/// the leader has no entry in this database): a leader that is paused before its COMMIT would
+/// otherwise keep its successor out of office.
 ///
 /// ```no_run
 /// use incumbent_postgres::{PostgresFence, PostgresStore};

@@ -49,7 +49,9 @@
 //!   cancelled at the server.
 //! - **NOTIFY is a transaction of its own**, behind the write in the same message. Inside it, it
 //!   would take a lock of the whole cluster through the commit. Nobody is notified of renewals, nor
-//!   of an enlistment behind somebody.
+//!   of an enlistment behind somebody. Of a withdrawal and a publication those who listen are, also
+//!   where nobody stands behind: an operator waits until the last in line has gone, and a leader
+//!   until its heir says that it is ready. Both come with what candidates do, not with time.
 //! - **A listening connection proves itself** by hearing what another one tells it: through a
 //!   transaction pooler LISTEN succeeds and hears nothing, and `?listen=HOST:PORT` goes past it.
 //!   Without one, waiting candidates poll once a second. What such a LISTEN leaves behind is taken
@@ -66,8 +68,11 @@
 //!   ever granted, which is an hour at most (SQLSTATE `IN003`). The leap grows with the time since
 //!   the last one, so that two standbys of one primary which are promoted in turn give no token
 //!   twice. That rests on the servers' wall clocks: the second must not show an earlier time when
-//!   it takes over than the first did. A disk snapshot that is put back shows in none of the four;
-//!   nor does a standby know of a longer TTL that was granted right before.
+//!   it takes over than the first did. A standby knows nothing of a longer TTL that was granted
+//!   right before. What shows in none of the four: an older state of the disk, files that were
+//!   copied and are a server of its own (a base backup without recovery), and data that is restored
+//!   alone, into tables that are there. `UPDATE incumbent.store SET history = ''` makes such a copy
+//!   leap, too.
 //! - **The row of `store`.** Where it was removed, or row-level security hides it, steps and fences
 //!   are refused (SQLSTATE `IN004`): nobody knows then how far numbers have come.
 //! - **The wall clock.** Sessions expire by the server's, the only one that SQL can read. Set back,

@@ -38,6 +38,10 @@ impl Schema {
         Ok(Schema { name: name.to_owned() })
     }
 
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// A call of one of its functions.
     pub(crate) fn call(&self, function: &str, arguments: &[&dyn Literal]) -> String {
         let mut sql = format!("SELECT * FROM \"{}\".{function}(", self.name);

@@ -250,7 +250,7 @@ impl Inner {
         promises.watches = matches!(listening, Listening::Yes(_));
         promises.smallest_ttl = SMALLEST_TTL;
         promises.longest_ttl = LONGEST_TTL;
-        server.lower(&mut promises);
+        server.lower(&mut promises, self.schema.name());
         promises.caveats.extend(listening.caveat().map(Into::into));
         Ok(promises)
     }
@@ -266,7 +266,7 @@ struct Server {
 }
 
 impl Server {
-    fn lower(&self, promises: &mut Promises) {
+    fn lower(&self, promises: &mut Promises, schema: &str) {
         if !self.fsync {
             promises.tokens = TokenStrength::Volatile;
             promises.caveats.push("fsync is off: when the host crashes, tokens and renewals can be lost.".into());
@@ -285,11 +285,17 @@ impl Server {
             );
         } else if self.standbys > 0 || self.waits_for_standbys {
             promises.caveats.push(
-                "Standbys follow without being waited for. When one takes over, tokens leap above all that were given and \
-                 nobody leads for the longest TTL that was ever granted; while the old primary goes on beside it, each has a leader."
+                "Standbys follow without being waited for. When one takes over, tokens leap above all that were given, if \
+                 the servers' clocks are in step, and nobody leads for the longest TTL that it knows of: of one that was \
+                 granted right before it may know nothing. While the old primary goes on beside it, each has a leader."
                     .into(),
             );
         }
+        promises.caveats.push(format!(
+            "A copy of the server's files that is started beside it, an older state of its disk, and data that is \
+             restored into tables which are there cannot be told from the original: tokens are given twice, unless \
+             UPDATE {schema}.store SET history = '' is run there first."
+        ));
         promises.caveats.push(
             "Sessions expire by the server's wall clock: if it is set forward by more than the margin, a leader can be \
              replaced before it knows. Nobody's clock vouches for the server's; a fence refuses the former leader."
@@ -361,14 +367,14 @@ mod tests {
     /// What is promised, and the first words of what is said against it.
     fn lowered(server: &Server) -> (TokenStrength, Vec<String>) {
         let mut promises = Promises::new(StoreId::new("postgres-1"));
-        server.lower(&mut promises);
+        server.lower(&mut promises, "incumbent");
         let first_words = |caveat: &str| caveat.split(' ').take(3).collect::<Vec<_>>().join(" ");
         (promises.tokens, promises.caveats.iter().map(|caveat| first_words(caveat)).collect())
     }
 
     #[test]
     fn each_configuration_promises_what_it_keeps() {
-        let clock = "Sessions expire by";
+        let always = ["A copy of", "Sessions expire by"];
         for (server, tokens, caveat) in [
             (SAFE, TokenStrength::Durable, None),
             (Server { fsync: false, ..SAFE }, TokenStrength::Volatile, Some("fsync is off:")),
@@ -381,7 +387,7 @@ mod tests {
                 Some("Standbys follow without"),
             ),
         ] {
-            let caveats = Vec::from_iter(caveat.into_iter().chain([clock]).map(str::to_owned));
+            let caveats = Vec::from_iter(caveat.into_iter().chain(always).map(str::to_owned));
             assert_eq!(lowered(&server), (tokens, caveats));
         }
     }

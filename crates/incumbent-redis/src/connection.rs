@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use incumbent_store::{BootClock, Clock, Effect, StoreError, StoreId, Timestamp, lock, random_id};
+use incumbent_store::{Effect, StoreError, StoreId, lock, random_id};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, Pipeline, RedisError, ToRedisArgs, Value};
 use tokio::time::Instant;
@@ -56,8 +56,8 @@ struct Known {
 pub(crate) struct Caller<'a> {
     /// The store that its session belongs to.
     pub(crate) store: Option<&'a StoreId>,
-    /// Until when no server can have forgotten its session for lack of renewals.
-    pub(crate) proven_until: Option<Timestamp>,
+    /// Whether no server can have forgotten its session yet for lack of renewals.
+    pub(crate) is_proven: Option<&'a (dyn Fn() -> bool + Sync)>,
     /// The TTL of its session.
     pub(crate) ttl: Option<Duration>,
 }
@@ -108,8 +108,7 @@ impl Connection {
         let session_store = caller.store.map_or("", StoreId::as_str);
         // After what is known was read: a session that outlived a change of history was renewed
         // less than a TTL before we knew of it.
-        let is_proven = caller.proven_until.is_some_and(|until| BootClock.now() < until);
-        let proven = if is_proven { "proven" } else { "" };
+        let proven = if caller.is_proven.is_some_and(|is_proven| is_proven()) { "proven" } else { "" };
         let waited = if self.wait.is_some() { "waited" } else { "" };
         let ours = [&fresh, session_store, &known, &change, &lineage, proven, waited];
         let ours = ours.map(str::as_bytes);
@@ -219,6 +218,12 @@ impl Connection {
     fn known(&self) -> (String, String, String) {
         let known = lock(&self.known);
         (known.store.clone(), keys::digits(known.change), known.lineage.clone())
+    }
+
+    /// The store that answered last.
+    pub(crate) fn known_store(&self) -> Option<StoreId> {
+        let known = lock(&self.known);
+        (!known.store.is_empty()).then(|| StoreId::new(known.store.clone()))
     }
 
     fn note(&self, answer: &mut Answer) -> Result<(), StoreError> {

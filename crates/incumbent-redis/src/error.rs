@@ -31,10 +31,13 @@ pub(crate) fn classify(error: RedisError, effect: Effect, what: &str) -> StoreEr
         Some(code) if REFUSED.contains(&code) => StoreError::unavailable(what, error),
         Some("INCFORMAT") => StoreError::Foreign {
             what: format!(
-                "the elections in this Redis are written in format {}, which this version does not know: use a newer \
-                 one",
+                "the elections in this Redis are written in format {}, which this version does not know: use the one \
+                 that wrote them, or a newer one",
                 error.detail().unwrap_or("unknown")
             ),
+        },
+        Some("INCDAMAGED") => StoreError::Corrupt {
+            what: format!("{what}: {}", error.detail().unwrap_or("what the server keeps cannot be read")),
         },
         Some("INCHIGHEST") => {
             let what = format!(

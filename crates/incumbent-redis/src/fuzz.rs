@@ -5,6 +5,7 @@ use incumbent_testkit::fuzz::{Rng, fuzz};
 
 use crate::entry::{encode_new, encode_said, parse};
 use crate::keys::{digits, parse_place, ttl_digits};
+use crate::redlock::Lock;
 
 fn session(rng: &mut Rng) -> String {
     format!("{}{}", digits(rng.below(1 << 53)), ttl_digits(rng.below(100_000)))
@@ -31,6 +32,28 @@ fn fuzz_an_entry_is_read_whole_or_not_at_all() {
             assert_eq!(parse(b"7", kept), None, "an entry has one name");
         }
         entry.is_some()
+    });
+}
+
+#[test]
+fn fuzz_a_lock_of_a_redlock_is_read_whole_or_not_at_all() {
+    let good = |rng: &mut Rng| {
+        let incarnation = Incarnation::from_bits(rng.next_u64().into());
+        let token = digits(rng.below(3));
+        let session = &format!("{:032x}", rng.next_u64())[..session(rng).len()];
+        let new = NewEntry::new(incarnation, "node-1", "value");
+        let lock = format!("{token}{}{session}{incarnation}", digits(rng.below(1 << 53)));
+        [lock.as_bytes(), &encode_new(&new)].concat()
+    };
+    fuzz(good, |shown| {
+        let lock = Lock::parse(shown);
+        if let Some(lock) = &lock {
+            let (session, token) = (lock.session.as_bytes(), lock.token().map_or(0, |token| token.get()));
+            assert!(shown.starts_with(digits(token).as_bytes()), "{lock:?}");
+            assert!(shown.windows(session.len()).any(|part| part == session), "{lock:?}");
+            assert!(lock.entry.as_ref().is_none_or(|entry| entry.incarnation == Some(lock.incarnation)), "{lock:?}");
+        }
+        lock.is_some()
     });
 }
 

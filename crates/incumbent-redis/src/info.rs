@@ -31,7 +31,8 @@ pub(crate) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
 pub(crate) struct Server {
     /// `None`: it could not be read.
     pub(crate) config: Option<HashMap<String, String>>,
-    /// Those that are connected, and one at least where another server may take over.
+    /// Those that are connected, and one at least where another server may take over. There may be
+    /// more: one that is away is not counted by anybody, and may take over all the same.
     pub(crate) replicas: u64,
     pub(crate) is_cluster: bool,
     pub(crate) appends: bool,
@@ -45,10 +46,12 @@ impl Server {
     pub(crate) fn read(info: &str, config: Option<HashMap<String, String>>, wait: Option<u32>) -> Server {
         let is = |name, value| field(info, name) == Some(value);
         let policy = field(info, "maxmemory_policy").filter(|policy| policy.starts_with("allkeys"));
+        let is_cluster = is("cluster_enabled", "1");
+        let replicas = field(info, "connected_slaves").and_then(|count| count.parse().ok()).unwrap_or(0);
         Server {
             config,
-            replicas: field(info, "connected_slaves").and_then(|count| count.parse().ok()).unwrap_or(0),
-            is_cluster: is("cluster_enabled", "1"),
+            replicas: if is_cluster { replicas.max(1) } else { replicas },
+            is_cluster,
             appends: is("aof_enabled", "1"),
             evicts: policy.map(str::to_owned),
             wait,
@@ -84,6 +87,10 @@ impl Server {
             "A leader that died while nobody asked for anything is shown to the first who asks for up to half its TTL \
              (its TTL less half the shortest), and keeps `run --try` out: it may be that the server's clock has jumped."
                 .to_owned(),
+            "An old copy of a key of the store that is put back into a running server (RESTORE) founds it anew if it is \
+             the counter's; with that of another no token comes again, but orders may be undone and leaders be \
+             forgotten in silence, and then two may lead: delete all keys of the store after it."
+                .to_owned(),
         ];
         if let Some(policy) = &self.evicts {
             caveats.push(format!(
@@ -95,6 +102,13 @@ impl Server {
         }
         if self.replicas > 0 || self.wait.is_some() {
             caveats.push(self.failover());
+        }
+        if self.is_cluster {
+            caveats.push(
+                "A member of the cluster that is cut off from the others goes on answering for cluster-node-timeout, \
+                 and its replica may have taken over by then. A slot that moves to another member counts as a failover."
+                    .to_owned(),
+            );
         }
         caveats
     }
@@ -138,13 +152,15 @@ impl Server {
         match self.wait.map(u64::from) {
             Some(wait) if wait >= self.replicas => {
                 return format!(
-                    "A step counts only when {wait} replicas have it in memory (wait): a failover loses none, and while \
-                     one of them is down there are no elections."
+                    "A step counts only when {wait} replicas have it in memory (wait). If no more than those can take \
+                     over, a failover loses none, and while one of them is down there are no elections. One more, \
+                     connected or not, may take over without it."
                 );
             }
             Some(wait) => {
                 return format!(
-                    "Of {} replicas {wait} confirm a step (wait): another one may take over without it. Set wait to {0}.",
+                    "Of {} replicas {wait} confirm a step (wait): another one may take over without it. Set wait to {0}, \
+                     or to the number of all if some are not connected now.",
                     self.replicas
                 );
             }
@@ -153,14 +169,17 @@ impl Server {
         let waited_for = self.setting("min-replicas-to-write").and_then(|count| count.parse().ok()).unwrap_or(0);
         if waited_for >= self.replicas {
             format!(
-                "Writes stop when a replica is more than {} s behind (min-replicas-to-write {waited_for}): keep the \
-                 time after which a failover begins two seconds above that.",
+                "Writes stop unless {waited_for} replicas are at most {} s behind (min-replicas-to-write): keep the time \
+                 after which a failover begins two seconds above that. If more than those can take over, one of the \
+                 others may while the primary that was replaced goes on, and two may lead for as long: set it to the \
+                 number of all replicas, connected or not.",
                 self.setting("min-replicas-max-lag").unwrap_or("10")
             )
         } else {
             format!(
                 "A primary that was replaced goes on answering until it is told, and two may lead for as long: set \
-                 min-replicas-to-write to {} and min-replicas-max-lag to a few seconds.",
+                 min-replicas-to-write to {}, or to the number of all replicas if some are not connected now, and \
+                 min-replicas-max-lag to a few seconds.",
                 self.replicas
             )
         }
@@ -207,11 +226,22 @@ mod tests {
             config(&[("appendfsync", "always"), ("min-replicas-to-write", count), ("min-replicas-max-lag", "3")])
         };
         assert!(said(&replicated, lag("1")).contains("set min-replicas-to-write to 2"));
-        assert!(said(&replicated, lag("2")).contains("more than 3 s behind"));
+        assert!(said(&replicated, lag("2")).contains("unless 2 replicas are at most 3 s behind"));
+        // Those that are connected are not all that may take over.
+        assert!(said(&replicated, lag("2")).contains("all replicas, connected or not"));
+        assert!(said(&replicated, lag("1")).contains("all replicas if some are not connected"));
         let waiting = |wait| Server::read(&replicated, lag("0"), Some(wait)).caveats().join(" ");
         assert!(waiting(1).contains("Set wait to 2"), "{}", waiting(1));
-        assert!(waiting(2).contains("a failover loses none"), "{}", waiting(2));
-        assert!(!said(ALONE, config(&[("appendfsync", "always")])).contains("founds"));
+        assert!(waiting(2).contains("If no more than those can take over, a failover loses none"), "{}", waiting(2));
+        assert!(waiting(2).contains("connected or not, may take over without it"), "{}", waiting(2));
+        // Where others may take over, whether or not they are there now.
+        let cluster = said(&ALONE.replace("cluster_enabled:0", "cluster_enabled:1"), lag("0"));
+        assert!(
+            cluster.contains("cluster-node-timeout") && cluster.contains("min-replicas-to-write to 1"),
+            "{cluster}"
+        );
+        assert!(!said(ALONE, lag("0")).contains("cluster"));
+        assert!(!said(ALONE, config(&[("appendfsync", "always")])).contains("a restart founds"));
         let pauses = config(&[("appendfsync", "always"), (NO_FSYNC_ON_REWRITE, "yes")]);
         assert!(!Server::read(ALONE, pauses.clone(), None).keeps_everything());
         assert!(said(ALONE, pauses).contains("no-appendfsync-on-rewrite yes"));

@@ -61,8 +61,9 @@ impl Keys {
         format!("{}redlock", self.prefix)
     }
 
-    /// Tells nothing: a user who may subscribe to it may subscribe to the others.
-    pub(crate) fn test_channel(&self) -> Vec<u8> {
+    /// Tells that the store was founded anew. A user who may subscribe to it may subscribe to the
+    /// others.
+    pub(crate) fn store_channel(&self) -> Vec<u8> {
         format!("{}-", self.prefix).into_bytes()
     }
 

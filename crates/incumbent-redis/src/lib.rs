@@ -14,7 +14,7 @@
 //! | `{incumbent}:m` | hash | `format`, `id` (the store's identity), `change` (the counter), `lineage` (of the server's history), `clock` and `wall` (the store's clock, and the server's when it was last set), `longest` (the longest TTL that was granted), `shortest` (no open session has a shorter one), `taken_over` (when this history began), `hold` (until when nobody new takes office), and `waited` (with `?wait=`, so that every step writes something) |
 //! | `{incumbent}:s` | sorted set | sessions, by when they expire. A session is called after a change and its TTL. And `R session` for one that has not been heard of since another history began |
 //! | `{incumbent}:l` | sorted set, all scores 0 | the lines: `election \0 token` |
-//! | `{incumbent}:e` | hash | `election \0 token`: version, session, incarnation, name, merit, readiness and value |
+//! | `{incumbent}:e` | hash | `election \0 token`: version, session, incarnation, name, merit, readiness and value. And the newest number that a session, an entry, what it says or an order was given, beside no name |
 //! | `{incumbent}:p` | sorted set, all scores 0 | what a session holds: `session \0 election \0 token incarnation`; and `T ttl session`, for the shortest and the longest TTL |
 //! | `{incumbent}:o` | hash | the office records: version, end of the tombstone, record with the tombstone and without |
 //! | `{incumbent}:z` | sorted set | tombstones, by when they go |
@@ -40,9 +40,10 @@
 //!
 //! Channels: `{incumbent}:e:<election>\0<token>` when an entry is gone or says something else,
 //! `{incumbent}:h:<election>` when the first in line does, `{incumbent}:o:<election>` when the
-//! office record does. A follower hears of the one ahead and of nobody else. Since nothing expires
-//! at the server unless it is asked something, a follower also looks again when the time of the one
-//! ahead has passed.
+//! office record does; and `{incumbent}:-` when the store was founded anew, which everybody hears
+//! who waits. Of the others a follower hears of the one ahead and of nobody else. Since nothing
+//! expires at the server unless it is asked something, a follower also looks again when the time of
+//! the one ahead has passed.
 //!
 //! # What every script does first
 //! - **Is this the primary?** A script that writes nothing runs on a replica, too, and would make a
@@ -61,9 +62,14 @@
 //!   of a server, and the last that has been gone for an hour, change the history as well.) What
 //!   cannot be known: a forgotten leader with a TTL that is longer than all of these.
 //! - **Does it know less than we do?** Then an old copy was put back into a running server, and the
-//!   store is founded anew. That is seen by the counter, in `{incumbent}:m`. An old copy of another
-//!   key alone may go unnoticed: with `{incumbent}:o` orders are undone in silence, and with one of
-//!   the others a leader may be forgotten that has not been told. Put back all of them, or none.
+//!   store is founded anew. That is seen by the counter, in `{incumbent}:m`: by one who has met a
+//!   higher one, and, since a step that draws a number for others to see keeps it in
+//!   `{incumbent}:e` as well, by one who comes fresh and would draw it again. An old copy of
+//!   another key alone may go unnoticed: no token comes again, but with `{incumbent}:o` orders are
+//!   undone in silence, and with one of the others a leader may be forgotten that has not been
+//!   told. Old copies of both, put back together, are noticed only by one who knew the newer ones.
+//!   So put back none into a running server, or delete all eight after it: then the store is
+//!   founded anew.
 //! - **Can it count on?** Scripts count exactly up to 2^53. Before the counter gets there (the
 //!   server's clock is centuries ahead, say) every step is refused, and changes nothing.
 //! - **What time is it?** The store has a clock of its own, which follows the server's wall clock
@@ -78,7 +84,8 @@
 //! # What it takes care of
 //! - **Nothing fails half-way.** A script is not rolled back. So nothing that can fail comes after
 //!   the first write, and notifications are published with `pcall`: a user without rights on the
-//!   channels makes whole steps.
+//!   channels makes whole steps. If somebody makes something else of one of the keys, or damages
+//!   what stands in it, the steps that need it are refused, and change nothing.
 //! - **Full memory.** Renewals, standings, withdrawals, evictions and the end of a session are made
 //!   even then; what would need more memory is refused before anything was written.
 //! - **Steps and subscriptions have connections of their own.** The server closes one with

@@ -47,9 +47,9 @@ impl RedisOptions {
 
     /// Enlisting, standing, renewing, leaving, what operators do, the mark of a fence and what is
     /// written behind it count only when so many replicas have confirmed them (`WAIT`), within a
-    /// quarter of the TTL (a fence: two seconds). It takes all of the replicas to keep a failover
-    /// from losing one of these steps: fewer leave one that may take over without it. While a
-    /// replica is down, there are no elections.
+    /// quarter of the TTL (a fence: two seconds). It takes all of the replicas, connected or not,
+    /// to keep a failover from losing one of these steps: fewer leave one that may take over
+    /// without it. While a replica is down, there are no elections.
     pub fn wait(mut self, replicas: u32) -> RedisOptions {
         self.wait = (replicas > 0).then_some(replicas);
         self

@@ -6,9 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use incumbent_store::{
-    BootClock, Cas, Clock, Cursor, ElectionName, EntryId, Fut, Held, Liveness, NewEntry, Place, Publication, Renewal,
-    Session, Standing, StoreError, StoreId, Timestamp, Token, Version, Wake, Watched, check_candidate_name,
-    check_value, lock,
+    Cas, Cursor, ElectionName, EntryId, Fut, Held, Liveness, NewEntry, Place, Publication, Renewal, Session, Standing,
+    StoreError, StoreId, Timestamp, Token, Version, Wake, Watched, check_candidate_name, check_value, lock,
 };
 
 use crate::answer::{Answer, strange};
@@ -39,7 +38,7 @@ impl RedisSession {
     pub(crate) async fn open(inner: Arc<Inner>, ttl: Duration) -> Result<RedisSession, StoreError> {
         // Scripts count whole milliseconds. What is granted is never more than what counts.
         let millis = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
-        let renewed = Mutex::new(BootClock.now());
+        let renewed = Mutex::new(inner.clock.now());
         let ttl_digits = keys::ttl_digits(millis);
         let mut answer = inner.run(&step::OPEN, Caller::default(), &[ttl_digits.as_bytes()]).await?;
         let name = answer.text()?;
@@ -56,8 +55,8 @@ impl RedisSession {
     /// it.
     async fn step(&self, step: &'static Step, args: &[&[u8]]) -> Result<Option<Answer>, StoreError> {
         let args: Vec<_> = [self.name.as_bytes()].into_iter().chain(args.iter().copied()).collect();
-        let caller =
-            || Caller { store: Some(&self.store), proven_until: Some(self.proven_until()), ttl: Some(self.ttl) };
+        let is_proven = || self.inner.clock.now() < self.proven_until();
+        let caller = || Caller { store: Some(&self.store), is_proven: Some(&is_proven), ttl: Some(self.ttl) };
         let mut answer = self.inner.run(step, caller(), &args).await?;
         if answer.word == "again" {
             // Another server has taken over, and nothing was done: now we know of it.
@@ -81,7 +80,7 @@ impl RedisSession {
     }
 
     async fn renew(&self, held: &[Held]) -> Result<Renewal, StoreError> {
-        let sent = BootClock.now();
+        let sent = self.inner.clock.now();
         let mut places = self.places_after(&[]).await?;
         self.note_renewed(sent);
         let mut page = places.len();

@@ -34,17 +34,18 @@ impl Code {
 pub(crate) const SERVER: &str = include_str!("scripts/server.lua");
 const PRELUDE: &str = include_str!("scripts/prelude.lua");
 
-/// A step that a server without memory refuses: it would need more.
+/// A step that adds something, under a number that it draws. A server without memory refuses it: it
+/// would need more.
 macro_rules! refused_when_full {
     ($($step:tt)*) => {
-        step!("#!lua\n", $($step)*)
+        step!("#!lua\nlocal DRAWS = true\n", $($step)*)
     };
 }
 
 /// A step that is made even then: leaders must be able to renew, and everybody to leave.
 macro_rules! allowed_when_full {
     ($($step:tt)*) => {
-        step!("#!lua flags=allow-oom\n", $($step)*)
+        step!("#!lua flags=allow-oom\nlocal DRAWS = false\n", $($step)*)
     };
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use incumbent_store::record::encode_office;
 use incumbent_store::{
-    Cas, Cursor, Effect, ElectionName, Entry, EntryId, Fut, Head, LONGEST, Line, Office, Promises, Seen, Session,
-    Store, StoreError, StoreId, TokenStrength, Version, Wake, Watched,
+    BootClock, Cas, Clock, Cursor, Effect, ElectionName, Entry, EntryId, Fut, Head, LONGEST, Line, Office, Promises,
+    Seen, Session, Store, StoreError, StoreId, TokenStrength, Version, Wake, Watched,
 };
 use redis::{Client, FromRedisValue, Value};
 
@@ -20,7 +20,7 @@ use crate::options::{self, RedisOptions};
 use crate::primary::PrimaryLookup;
 use crate::session::RedisSession;
 use crate::step::{self, Step};
-use crate::watcher::{Interest, On, Watcher};
+use crate::watcher::{Interest, On, Watcher, founded};
 
 /// The smallest TTL: of a shorter one a round trip leaves too little.
 const SMALLEST_TTL: Duration = Duration::from_millis(100);
@@ -61,22 +61,34 @@ pub(crate) struct Inner {
     /// Where steps are made that replicas are to confirm: a step there waits for all before it.
     waited: Option<Connection>,
     watcher: Arc<Watcher>,
+    /// By which a session knows when it was renewed.
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 impl RedisStore {
     /// Elections on the server of this client. Connections are the store's own: the client says
     /// where to, and who we are.
     pub fn new(client: &Client, options: &RedisOptions) -> Result<RedisStore, StoreError> {
-        RedisStore::over(PrimaryLookup::Servers(vec![options::speaking_resp3(client)?]), options)
+        RedisStore::with_clock(client, options, Arc::new(BootClock))
     }
 
-    fn over(route: PrimaryLookup, options: &RedisOptions) -> Result<RedisStore, StoreError> {
+    /// The same with another clock than the host's boot-time clock, e.g. one that a test moves by
+    /// hand. After a failover it says whether a session was renewed less than a TTL ago.
+    pub fn with_clock(
+        client: &Client,
+        options: &RedisOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<RedisStore, StoreError> {
+        RedisStore::over(PrimaryLookup::Servers(vec![options::speaking_resp3(client)?]), options, clock)
+    }
+
+    fn over(route: PrimaryLookup, options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<RedisStore, StoreError> {
         let keys = Keys::new(&options.prefix)?;
         let connect = |wait| Connection::new(route.clone(), keys.clone(), options.allow_eviction, wait);
         let waited = options.wait.map(|replicas| connect(Some(replicas))).transpose()?;
         let connection = Arc::new(connect(None)?);
         let watcher = Watcher::new(connection.clone());
-        Ok(RedisStore { inner: Arc::new(Inner { connection, waited, watcher }) })
+        Ok(RedisStore { inner: Arc::new(Inner { connection, waited, watcher, clock }) })
     }
 
     /// Elections on the server that a URL names:
@@ -90,7 +102,7 @@ impl RedisStore {
     /// `&sentinel-user=...&sentinel-password=...` say; a password alone is the default user's.
     pub fn from_url(url: &str) -> Result<RedisStore, StoreError> {
         let (route, options) = options::parse_url(url)?;
-        RedisStore::over(route, &options)
+        RedisStore::over(route, &options, Arc::new(BootClock))
     }
 
     /// For tests: how many watches are armed now.
@@ -319,6 +331,9 @@ impl Inner {
         store: Option<StoreId>,
     ) -> Wake {
         let (connection, watcher) = (self.connection.clone(), self.watcher.clone());
+        let is_session = store.is_some();
+        // One without a session saw the store that answered last.
+        let store = store.or_else(|| connection.known_store());
         Box::pin(async move {
             let args = seen.args(&election);
             let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
@@ -326,8 +341,11 @@ impl Inner {
                 let answer = connection
                     .run(&step::CHANGED, Caller { store: store.as_ref(), ..Caller::default() }, &args)
                     .await?;
-                // Another store is another line.
-                Ok(answer.word != "same")
+                // Another store is another line. A session is told by its next step.
+                match answer.word.as_str() {
+                    "reset" if !is_session => Err(founded()),
+                    word => Ok(word != "same"),
+                }
             };
             watcher.wait(interests, has_changed).await
         })

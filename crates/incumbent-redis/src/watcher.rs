@@ -100,12 +100,12 @@ impl Watcher {
             let (watcher, told) = (Arc::downgrade(self), Arc::downgrade(self));
             let hear = move |push| hear(&watcher, generation, push);
             let connection = self.connection.for_watches(hear);
-            let test = self.connection.keys.test_channel();
+            let store = self.connection.keys.store_channel();
             async move {
                 let mut connection = connection.await?;
                 // A user without rights on our channels is told now. It also keeps the connection
                 // in the state of one that has subscriptions.
-                confirmed(connection.subscribe(&test)).await?;
+                confirmed(connection.subscribe(&store)).await?;
                 let (feed, orders) = mpsc::unbounded_channel();
                 tokio::spawn(async move {
                     let kept = keep(connection, orders).await;
@@ -131,18 +131,18 @@ impl Watcher {
 
     fn tell_all_that_news_are_lost(&self, generation: u64) {
         self.feed.forget(generation);
-        self.tell_all();
+        self.tell_all(lost);
     }
 
     /// News from elsewhere are of more use: everybody is told, and reads again.
     pub(crate) fn leave(&self) {
         self.feed.forget_current();
-        self.tell_all();
+        self.tell_all(lost);
     }
 
-    fn tell_all(&self) {
+    fn tell_all(&self, why: fn() -> StoreError) {
         for (_, told) in self.lock().told.drain() {
-            _ = told.send(Err(lost()));
+            _ = told.send(Err(why()));
         }
     }
 
@@ -161,9 +161,10 @@ impl fmt::Debug for Watcher {
 fn hear(watcher: &Weak<Watcher>, generation: u64, push: PushInfo) -> Result<(), ()> {
     let watcher = watcher.upgrade().ok_or(())?;
     match (push.kind, push.data.as_slice()) {
-        (PushKind::Message, [Value::BulkString(channel), Value::BulkString(said)]) => {
-            watcher.tell(channel, said == b"gone")
-        }
+        (PushKind::Message, [Value::BulkString(channel), Value::BulkString(said)]) => match said.as_slice() {
+            b"founded" if *channel == watcher.connection.keys.store_channel() => watcher.tell_all(founded),
+            said => watcher.tell(channel, said == b"gone"),
+        },
         (PushKind::Disconnection, _) => watcher.tell_all_that_news_are_lost(generation),
         _ => {}
     }
@@ -292,6 +293,11 @@ async fn confirm(connection: &mut MultiplexedConnection, fresh: &[Vec<u8>], aske
         ([], false) => Ok(()),
         (fresh, _) => connection.subscribe(fresh).await,
     }
+}
+
+/// What was seen is of no use any more, and who sees the new one first asks which it is.
+pub(crate) fn founded() -> StoreError {
+    StoreError::Unavailable { what: "the store was founded anew".to_owned(), source: None }
 }
 
 fn lost() -> StoreError {

@@ -1,6 +1,7 @@
 //! The simulations themselves: in every world fixed seeds break no rule, every known-bad variant is
 //! caught, and a seed replays exactly.
 
+use incumbent_core::Flaw;
 use incumbent_core::peers::ConsensusFlaw;
 use incumbent_sim::{Summary, Variant, Violation, World, catch, run, run_many};
 
@@ -66,7 +67,20 @@ fn fixed_seeds_of_peers_break_no_rule_and_much_happens_meanwhile() {
 
 #[test]
 fn every_known_bad_variant_of_the_store_is_caught() {
-    all_are_caught(World::Store, 5_000);
+    let caught = all_are_caught(World::Store, 5_000);
+    // What keeps a host from being shot for nothing is caught by what says so.
+    for (flaw, rule) in [
+        (Flaw::ElectedBeforeOpening, "TERMS"),
+        (Flaw::ClosesBeforeStop, "TERMS"),
+        (Flaw::HardStopCloses, "TERMS"),
+        (Flaw::WithdrawsBeforeClosing, "TERMS"),
+        (Flaw::ShotWithoutClaim, "F1"),
+        (Flaw::ShotAtEachInterval, "F2"),
+        (Flaw::ShotAtOnce, "SHOT"),
+    ] {
+        let (_, violation) = caught.iter().find(|(variant, _)| *variant == Variant::Core(flaw)).expect("it is one");
+        assert_eq!(violation.rule, rule, "{flaw:?}: {violation}");
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@
 //!   wait for it.
 //! - With the feature `servers`, `servers`: real servers on free ports; `proxy`: a connection that
 //!   can be cut, stalled and delayed; `hostile`: what networks and servers do to a store, as a
-//!   suite.
+//!   suite; `resource`: what leaders in processes of their own write to, behind a fence.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a suite speaks by panicking")]
 
@@ -29,6 +29,8 @@ pub mod patience;
 mod ports;
 #[cfg(feature = "servers")]
 pub mod proxy;
+#[cfg(feature = "servers")]
+pub mod resource;
 #[cfg(feature = "servers")]
 pub mod servers;
 mod temp_dir;

@@ -12,6 +12,7 @@ use crate::leadership::Leadership;
 use crate::observer::{CandidateInfo, Observation, Observer};
 use crate::port::{SharedCandidacy, TermState};
 use crate::term::Term;
+use crate::witness::Sighting;
 
 /// A place in line. It gets back in line by itself after an expired session, a lost entry, a pause
 /// or a term.
@@ -213,9 +214,29 @@ impl<F: Fencing> Candidacy<F> {
         // A client of this type is not made for an election without tokens: it would have been
         // refused.
         let token = F::shown(state.token.clone()).ok_or(CandidacyError::Closed)?;
+        self.note(&state);
         let port = self.election.client.port.clone();
         let term = Term { state, candidacy: self.shared.clone(), id: self.id, port, token };
         Ok(Leadership::new(term, self.election.reader(), self.election.client.settings.ttl))
+    }
+
+    /// Has the witness of this host remember that we lead, and says so if the store is older than
+    /// what that has seen. Nobody waits for it: a disk that hangs keeps nobody from office.
+    fn note(&self, state: &TermState) {
+        let (Some(witness), Some(token)) = (self.election.client.witness.clone(), state.token.clone()) else { return };
+        let (election, leads) = (state.election.clone(), Sighting::new(token.token, state.id));
+        tokio::task::spawn_blocking(move || {
+            if let Ok(Some(seen)) = witness.seen(&token.store, &election)
+                && seen.is_later_than(&leads)
+            {
+                let (seen, now) = (seen.token, leads.token);
+                tracing::warn!(%election, store = %token.store, "token {seen} was seen here, and {now} leads: the \
+                    store is older than it was");
+            }
+            if let Err(error) = witness.note(&token.store, &election, leads) {
+                tracing::debug!(%error, "cannot write down who leads");
+            }
+        });
     }
 
     /// What this candidate is at the moment.

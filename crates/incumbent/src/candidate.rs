@@ -1,5 +1,6 @@
 //! A candidate, before it stands.
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use crate::election::{Election, Fenced, Fencing};
 use crate::error::{CandidacyError, LeadershipLost, StandError};
 use crate::fence::Fence;
 use crate::health::HealthChecks;
+use crate::heir::{HeirRequest, ReadyHook};
 use crate::leadership::Leadership;
 use crate::origin::{HasStopped, this_guarded_process, this_host, this_process};
 use crate::port::{Request, SharedCandidacy, Stand};
@@ -62,6 +64,7 @@ pub struct Candidate<F: Fencing = Fenced> {
     work_outlives_process: bool,
     guarded: Option<HasStopped>,
     stonith: Option<Arc<Stonith>>,
+    ready_hook: Option<ReadyHook>,
     target: Arc<str>,
 }
 
@@ -89,6 +92,7 @@ impl<F: Fencing> Candidate<F> {
             work_outlives_process: false,
             guarded: None,
             stonith: None,
+            ready_hook: None,
             target: "".into(),
             health,
         }
@@ -188,6 +192,49 @@ impl<F: Fencing> Candidate<F> {
         self
     }
 
+    /// What this candidate does before it takes over from a leader that hands over to it, e.g. to
+    /// fill its caches. It runs once for each request, when this candidate is next in line, and for
+    /// as long as the request allows; the leader leads on meanwhile. An error, and a hook that
+    /// takes too long, make this candidate decline, and the leader stays.
+    ///
+    /// What it answers is kept until the term that follows is over. If there will be none (the
+    /// leader refused, or the request is for another now) it is dropped, as the future is before it
+    /// has ended. Drop undoes what was done.
+    ///
+    /// It is not asked for when there is nobody to hand over: after a crash the next in line takes
+    /// office at once, even while its hook runs. [`Leadership::was_ready`] tells. A candidate that
+    /// has one where there is no line (a Redlock, a group of peers) is refused.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use incumbent::Client;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let url = "memory://ready-hook";
+    /// let mut first = Client::connect(url).await?.election("jobs")?.candidate("node-1").stand().await?;
+    /// let leadership = first.elected().await?.ok_or("the election has ended")?;
+    /// let election = Client::connect(url).await?.election("jobs")?;
+    /// let warm = election.candidate("node-2").ready_hook(|_| async {
+    ///     Ok::<_, std::io::Error>(vec!["a warm cache"])
+    /// });
+    /// let mut second = warm.stand().await?;
+    ///
+    /// leadership.transfer_to("node-2", Duration::from_secs(60)).await?;
+    /// assert!(second.elected().await?.ok_or("the election has ended")?.was_ready());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn ready_hook<W, R, E>(mut self, hook: impl Fn(HeirRequest) -> W + Send + Sync + 'static) -> Candidate<F>
+    where
+        W: Future<Output = Result<R, E>> + Send + 'static,
+        R: Send + 'static,
+        E: fmt::Display,
+    {
+        self.ready_hook = Some(ReadyHook::new(hook));
+        self
+    }
+
     /// Enters the line, and answers once it is there (or the election turns out to be paused, or
     /// this candidate unfit).
     ///
@@ -197,11 +244,12 @@ impl<F: Fencing> Candidate<F> {
         check_candidate_name(&self.name)?;
         check_value(&self.value)?;
         let client = &self.election.client;
-        if self.priority.is_some() || self.recorded {
+        if self.priority.is_some() || self.recorded || self.ready_hook.is_some() {
             // One that cannot be asked now is let be: a priority only counts for nothing there, and
             // a term that cannot be recorded is refused when its turn comes.
             if let Ok(promises) = cut_off(PATIENCE, client.backend.promises()).await {
                 self.priority.map_or(Ok(()), |_| check_priority(promises.line))?;
+                self.ready_hook.as_ref().map_or(Ok(()), |_| check_ready_hook(promises.line))?;
                 check_record(self.recorded, &promises)?;
             }
         }
@@ -221,7 +269,8 @@ impl<F: Fencing> Candidate<F> {
             first_contact: self.election.first_contact.get().copied(),
             ..incumbent_core::Candidate::new(self.election.name.clone(), name.clone())
         };
-        let stand = Stand { id, candidate, fences: self.fences, stonith, has_stopped, shared: shared.clone() };
+        let (fences, ready_hook) = (self.fences, self.ready_hook);
+        let stand = Stand { id, candidate, fences, stonith, ready_hook, has_stopped, shared: shared.clone() };
         let request = Request::Stand(Box::new(stand));
         if !client.port.send(request) {
             return Err(CandidacyError::Closed.into());
@@ -263,7 +312,7 @@ impl<F: Fencing> Candidate<F> {
             _ if state.failed.is_some() || state.done.is_some() || state.elected.is_some() => Some(Ok(true)),
             // Among peers: nobody leads yet, and it may be this one.
             Role::Following { ahead: None, token: None } => None,
-            Role::Following { .. } | Role::Out(LossReason::Paused) => Some(Ok(false)),
+            Role::Following { .. } | Role::Out(LossReason::Paused | LossReason::Benched) => Some(Ok(false)),
             Role::Out(LossReason::Unhealthy) if state.is_unfit() => state.health().map(Err),
             Role::Out(_) | Role::Leading { .. } => None,
         });
@@ -334,6 +383,15 @@ fn check_priority(line: LineKind) -> Result<(), CandidacyError> {
         LineKind::Votes => "a priority means nothing here: a majority of the members votes",
         _ => "a priority means nothing here: there is no line to choose from",
     };
+    Err(CandidacyError::Store(StoreError::Unsupported { what: what.to_owned() }))
+}
+
+/// Where nobody hands over to a certain candidate, none is asked to get ready.
+fn check_ready_hook(line: LineKind) -> Result<(), CandidacyError> {
+    if line == LineKind::Fair {
+        return Ok(());
+    }
+    let what = "nobody is asked to get ready here: leave --ready-cmd out (in the library, `ready_hook`)";
     Err(CandidacyError::Store(StoreError::Unsupported { what: what.to_owned() }))
 }
 

@@ -218,6 +218,7 @@ impl ClientBuilder {
 
     /// Remembers on this host who led, and compares: its observers say
     /// [`StoreReset`](crate::Observation::StoreReset) of a store that is older than what was seen.
+    /// Its candidates remember that they lead, and log a warning then.
     pub fn witness(mut self, witness: Witness) -> ClientBuilder {
         self.witness = Some(witness);
         self

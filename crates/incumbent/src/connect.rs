@@ -21,6 +21,12 @@ pub struct StoreKind {
     pub about: &'static str,
     /// The cargo feature that adds it; empty if it is always there.
     pub feature: &'static str,
+    /// Whether the same words find the same store again. A group of peers is one only while its
+    /// members answer, and memory goes with its process.
+    pub is_place: bool,
+    /// Whether those who wait write it down, so that they can be counted. The promises say so, too,
+    /// but asking for them may found the store, and those who only read must not.
+    pub keeps_line: bool,
     open: Option<Open>,
 }
 
@@ -34,14 +40,25 @@ impl StoreKind {
 /// The kind of a cargo feature: nothing opens it if this build was made without the feature.
 macro_rules! kind {
     ($scheme:literal, $example:literal, $about:literal, $feature:literal, server $store:ty) => {
-        kind!($scheme, $example, $about, $feature, Open::Store(|location| of_url(<$store>::from_url(location.url))))
+        kind!($scheme, $example, $about, $feature, store |location| of_url(<$store>::from_url(location.url)))
     };
-    ($scheme:literal, $example:literal, $about:literal, $feature:literal, $open:expr) => {
+    ($scheme:literal, $example:literal, $about:literal, $feature:literal, no line $store:ty) => {
+        StoreKind { keeps_line: false, ..kind!($scheme, $example, $about, $feature, server $store) }
+    };
+    ($scheme:literal, $example:literal, $about:literal, $feature:literal, peers) => {
+        StoreKind { is_place: false, ..kind!(@ $scheme, $example, $about, $feature, Open::Peers) }
+    };
+    ($scheme:literal, $example:literal, $about:literal, $feature:literal, store $open:expr) => {
+        kind!(@ $scheme, $example, $about, $feature, Open::Store($open))
+    };
+    (@ $scheme:literal, $example:literal, $about:literal, $feature:literal, $open:expr) => {
         StoreKind {
             scheme: $scheme,
             example: $example,
             about: $about,
             feature: $feature,
+            is_place: true,
+            keeps_line: true,
             #[cfg(feature = $feature)]
             open: Some($open),
             #[cfg(not(feature = $feature))]
@@ -55,6 +72,8 @@ const MEMORY: StoreKind = StoreKind {
     example: "memory://name",
     about: "inside one process, for trying things out",
     feature: "",
+    is_place: false,
+    keeps_line: true,
     open: Some(Open::Store(memory)),
 };
 
@@ -62,16 +81,16 @@ const MEMORY: StoreKind = StoreKind {
 #[rustfmt::skip]
 const KINDS: &[StoreKind] = &[
     MEMORY,
-    kind!("consensus", "consensus://127.0.0.1:7411?members=3", "a majority of the members votes", "peers", Open::Peers),
-    kind!("bully", "bully://127.0.0.1:7411?members=3", "the highest rank leads, with no token", "peers", Open::Peers),
-    kind!("ring", "ring://127.0.0.1:7411?members=3", "the highest rank leads, with no token", "peers", Open::Peers),
-    kind!("file", "file:///path", "a directory on this host, of one user", "file", Open::Store(file::open)),
+    kind!("consensus", "consensus://127.0.0.1:7411?members=3", "a majority of the members votes", "peers", peers),
+    kind!("bully", "bully://127.0.0.1:7411?members=3", "the highest rank leads, with no token", "peers", peers),
+    kind!("ring", "ring://127.0.0.1:7411?members=3", "the highest rank leads, with no token", "peers", peers),
+    kind!("file", "file:///path", "a directory on this host, of one user", "file", store file::open),
     kind!("etcd", "etcd://a:2379,b:2379", "etcd, shared with `etcdctl elect` and Go", "etcd", server incumbent_etcd::EtcdStore),
     kind!("etcds", "etcds://a:2379?ca=FILE", "over TLS; cert and key are files, too", "etcd-tls", server incumbent_etcd::EtcdStore),
     kind!("redis", "redis://host:6379/0", "Redis; a,b,c of a cluster, or ?sentinel=NAME", "redis", server incumbent_redis::RedisStore),
     kind!("rediss", "rediss://host:6379?ca=FILE", "over TLS; cert and key are files, too", "redis-tls", server incumbent_redis::RedisStore),
-    kind!("redlock", "redlock://a:6379,b,c", "a majority of three or five Redis servers", "redis", server incumbent_redis::RedlockStore),
-    kind!("redlocks", "redlocks://a,b,c?ca=FILE", "over TLS; cert and key are files, too", "redis-tls", server incumbent_redis::RedlockStore),
+    kind!("redlock", "redlock://a:6379,b,c", "a majority of three or five Redis servers", "redis", no line incumbent_redis::RedlockStore),
+    kind!("redlocks", "redlocks://a,b,c?ca=FILE", "over TLS; cert and key are files, too", "redis-tls", no line incumbent_redis::RedlockStore),
     kind!("zk", "zk://a:2181,b:2181/chroot", "ZooKeeper; ?dialect=curator-latch and others", "zookeeper", server incumbent_zookeeper::ZooKeeperStore),
     kind!("zks", "zks://a:2181?ca=FILE", "over TLS; cert and key are files, too", "zookeeper-tls", server incumbent_zookeeper::ZooKeeperStore),
     kind!("postgres", "postgres://user@a,b/database", "PostgreSQL; ?schema=NAME, ?sslrootcert=FILE", "postgres", server incumbent_postgres::PostgresStore),

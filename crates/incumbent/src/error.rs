@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent_core::{
-    LossReason, MAX_NAME_BYTES, MAX_REASON_BYTES, NameError, Recovery, Refusal, SettingsError, Token,
+    LossReason, MAX_BENCHED, MAX_BENCHED_BYTES, MAX_NAME_BYTES, MAX_REASON_BYTES, NameError, Order, Recovery, Refusal,
+    SettingsError, Token,
 };
 use incumbent_store::{StoreError, TokenStrength};
 
@@ -458,6 +459,34 @@ pub enum OperatorError {
         /// The token that was named.
         token: Token,
     },
+    /// The one that is to be benched leads, and nobody could follow it.
+    #[error("{leader} leads, and nobody in line is fit to follow it{}", unwell_too(.unwell))]
+    NoHeir {
+        /// Who leads.
+        leader: Box<CandidateInfo>,
+        /// Those behind it that have said that they are unwell.
+        unwell: Vec<CandidateInfo>,
+    },
+    /// Too much is benched already.
+    #[error("at most {MAX_BENCHED} names can be benched in an election, with all that is said of them in {} KiB", MAX_BENCHED_BYTES / 1024)]
+    BenchFull,
+    /// The one that is to lead is benched.
+    #[error("{name:?} is benched {}", .order)]
+    IsBenched {
+        /// The name.
+        name: String,
+        /// By whom and why.
+        order: Order,
+    },
+    /// There is nothing to take back.
+    #[error("{name:?} is not benched")]
+    NotBenched {
+        /// The name.
+        name: String,
+    },
+    /// No candidate can have this name.
+    #[error(transparent)]
+    CandidateName(NameError),
     /// There is nothing to acknowledge.
     #[error("health does not hold the office back")]
     NotHeldBack,
@@ -510,6 +539,9 @@ pub enum Unfinished {
     /// Candidates are still in line. The election is paused or has ended all the same.
     #[error("candidates are still in line")]
     LineEmpty,
+    /// One that is benched is still in line. It stays benched.
+    #[error("one that is benched is still in line")]
+    BenchedLeft,
     /// The one that is to lead first does not lead yet. Nobody else may until it does.
     #[error("the one that is to lead first does not lead yet")]
     FirstLeads,
@@ -525,6 +557,16 @@ pub enum Unfinished {
     /// No member that still knows a term has answered the one that lost its state.
     #[error("no member that still knows a term has answered it")]
     Readmitted,
+}
+
+/// `: node-4 (token 7) is unwell`
+fn unwell_too(unwell: &[CandidateInfo]) -> String {
+    let names: Vec<String> = unwell.iter().map(CandidateInfo::to_string).collect();
+    match &names[..] {
+        [] => String::new(),
+        [one] => format!(": {one} is unwell"),
+        all => format!(": {} are unwell", all.join(" and ")),
+    }
 }
 
 impl From<StoreError> for OperatorError {

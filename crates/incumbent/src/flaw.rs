@@ -35,6 +35,8 @@ incumbent_core::known_flaws! {
         DropUntold,
         /// The office is shown while the fences are being raised.
         OfficeBeforeFences,
+        /// A candidate that gets ready for an office is told the token that it is going to have.
+        HeirKnowsToken,
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use incumbent_core::{Command, ElectionName, Heir, Successor};
+use incumbent_core::{Command, ElectionName, Heir, LONGEST, LastTerm, Refusal, Successor};
 
 use crate::backend::{Backend, ElectionReader, PATIENCE, end_of};
 use crate::election::{Fenced, Fencing, Unfenced};
@@ -15,6 +15,15 @@ use crate::office_record::OfficeRecord;
 use crate::operator::CandidateRef;
 use crate::port::Request;
 use crate::term::Term;
+
+/// Calls a search for an heir off when it is dropped.
+struct CallOff<'a, F: Fencing>(&'a Term<F>);
+
+impl<F: Fencing> Drop for CallOff<'_, F> {
+    fn drop(&mut self) {
+        self.0.port.command(self.0.id, Command::HandOver(None));
+    }
+}
 
 /// Who is to lead next.
 enum Found {
@@ -103,9 +112,21 @@ impl<F: Fencing> Leadership<F> {
         self.term.election()
     }
 
+    /// How the term before this one ended: see [`Term::last_term`].
+    pub fn last_term(&self) -> LastTerm {
+        self.term.last_term()
+    }
+
     /// Fails once the leadership is over: see [`Term::check`].
     pub fn check(&self) -> Result<(), LeadershipLost> {
         self.term.check()
+    }
+
+    /// Whether this candidate had got ready for it, with its
+    /// [`ready_hook`](crate::Candidate::ready_hook): not when it took over from a leader that did
+    /// not hand over, or before its hook had ended.
+    pub fn was_ready(&self) -> bool {
+        self.term.state.readied
     }
 
     /// How long it lasts if no further renewal succeeds: see [`Term::remaining`].
@@ -169,6 +190,58 @@ impl<F: Fencing> Leadership<F> {
         self.term.port.command(self.term.id, Command::Leave);
         self.give_back();
         self.released().await
+    }
+
+    /// For a leader that is about to leave: asks the best in line to get ready while the work goes
+    /// on. `Ok`: the work has to stop now, since an heir is ready
+    /// ([`LossReason::Transferred`](crate::LossReason::Transferred)), or for another reason. Stop
+    /// it, then [`leave`](Leadership::leave): the office goes to that heir, and to nobody else.
+    ///
+    /// `Err`: nobody could take the office within this time, and the leader leads on. One that
+    /// leaves now gives its office to whoever is next. So does every leader among peers, and on a
+    /// Redlock, where nobody can be asked.
+    ///
+    /// The best is the one that would lead at a vacancy: fit before unwell, then by
+    /// [priority](crate::Candidate::priority), then the first in line. One that is not ready in
+    /// half of the time is passed over for the next best. Dropping the future calls it off; a
+    /// handover whose heir was ready before that goes on, as [`stopping`](Leadership::stopping)
+    /// says.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use incumbent::Client;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let url = "memory://leaving";
+    /// let mut first = Client::connect(url).await?.election("jobs")?.candidate("node-1").stand().await?;
+    /// let leadership = first.elected().await?.ok_or("the election has ended")?;
+    /// let mut second = Client::connect(url).await?.election("jobs")?.candidate("node-2").stand().await?;
+    ///
+    /// // SIGTERM has come:
+    /// let _ = leadership.hand_over(Duration::from_secs(10)).await; // the work goes on meanwhile
+    /// // ... stop the work
+    /// leadership.leave().await?;
+    /// assert!(second.elected().await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn hand_over(&self, within: Duration) -> Result<LeadershipLost, TransferRefused> {
+        let within = within.min(LONGEST);
+        let before = self.term.candidacy.state().no_heir.0;
+        if !self.term.port.command(self.term.id, Command::HandOver(Some(within))) {
+            return Ok(self.stopping().await);
+        }
+        let _call_off = CallOff(&self.term);
+        let no_heir = self.term.candidacy.wait(|state| state.no_heir.1.filter(|_| state.no_heir.0 > before));
+        let asked = async {
+            tokio::select! {
+                biased;
+                lost = self.stopping() => Ok(lost),
+                why = no_heir => Err(TransferRefused::Leader(why)),
+            }
+        };
+        tokio::time::timeout(within, asked).await.unwrap_or(Err(TransferRefused::Leader(Refusal::TimedOut)))
     }
 
     async fn released(&self) -> Result<(), ResignError> {

@@ -103,6 +103,7 @@ pub mod fence;
 mod flaw;
 mod forecast;
 pub mod health;
+mod heir;
 mod hooks;
 mod leadership;
 mod lock_wait;
@@ -113,6 +114,7 @@ mod origin;
 #[cfg(feature = "peers")]
 pub mod peers;
 mod port;
+mod shots;
 mod stonith;
 mod term;
 #[cfg(feature = "test-util")]
@@ -137,18 +139,19 @@ pub use fence::{Fence, FenceError, FencingToken};
 #[doc(hidden)]
 pub use flaw::DriverFlaw;
 pub use forecast::{Doubt, Forecast};
+pub use heir::HeirRequest;
 #[doc(hidden)]
 pub use hooks::Spawn;
 pub use incumbent_core::{
-    Deposed, ElectionName, Frozen, Handover, HeldBack, Incarnation, LossReason, NameError, Order, Origin, Pending,
-    Recovery, Refusal, Settings, SettingsError, Shortfall, Shot, ShotResult, TermEnd, TermRecord, Terms, Timestamp,
-    Token, TokenOutOfRange,
+    BenchOrder, Benched, Deposed, ElectionName, Frozen, Handover, HeldBack, Incarnation, LastTerm, LossReason,
+    NameError, Order, Origin, Pending, Recovery, Refusal, Settings, SettingsError, Shortfall, Shot, ShotResult,
+    TermEnd, TermRecord, Terms, Timestamp, Token, TokenOutOfRange,
 };
 pub use incumbent_store as store;
 pub use incumbent_store::{Promises, StoreError, StoreId, TokenStrength};
 pub use leadership::Leadership;
 pub use observer::{CandidateInfo, GroupStatus, Observation, Observer, Reading, Silence, Status};
-pub use operator::{CandidateRef, Operator};
+pub use operator::{BenchForecast, CandidateRef, Operator, TransferPhase};
 pub use stonith::{OnFailure, Shooter, Shooting, Stonith, Target};
 pub use term::Term;
 pub use witness::{Sighting, Witness};

@@ -9,8 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_core::Stream;
 use incumbent_core::{
-    Deposed, ElectionName, Entry, Frozen, Handover, HeldBack, Incarnation, Line, Nonce, Office, Order, Pending,
-    Recovery, Terms, Timestamp, Token,
+    Benched, Deposed, ElectionName, Entry, Frozen, Handover, HeldBack, Incarnation, Line, Nonce, Office, Order,
+    Pending, Recovery, Terms, Timestamp, Token,
 };
 use incumbent_store::{StoreError, StoreId, Wake};
 use tokio::time::{Sleep, sleep};
@@ -93,6 +93,9 @@ pub struct Status {
     pub deposed: Option<Deposed>,
     /// Nothing but a crash moves the office: since when, by whom and why.
     pub frozen: Option<Frozen>,
+    /// Whom operators keep out of the line, by name: see
+    /// [`Operator::bench`](crate::Operator::bench).
+    pub benched: Benched,
     /// The last terms, oldest first, where the election [keeps a record of
     /// them](crate::Candidate::recorded).
     pub terms: Terms,
@@ -177,6 +180,7 @@ impl Status {
             handover: None,
             deposed: office.deposed,
             frozen: office.frozen,
+            benched: office.benched,
             terms: office.terms,
             held_back: office.held_back,
             recovery: office.recovery,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent_core::{Cas, ElectionName, Entry, Heir, Line, MAX_LINE, Office, Settings, Token, Version};
-use incumbent_store::{Promises, Store, StoreError};
+use incumbent_store::{LineKind, Promises, Store, StoreError};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::backend::{ElectionReader, PATIENCE, cut_off, cut_off_write, end_of, retry};
@@ -69,6 +69,18 @@ impl OfficeRecord {
         }
         let what = "this store has no office record, and no office is handed over in it: to move the office, stop the \
                     leader's process";
+        Err(StoreError::Unsupported { what: what.to_owned() }.into())
+    }
+
+    /// Refuses to bench anybody where that means nothing: without a record, or without a line in
+    /// which others wait.
+    pub(crate) async fn refuse_bench_without_line(&self, until: Instant) -> Result<(), ReadError> {
+        let promises = self.promises(until).await?;
+        if promises.office_record && promises.line == LineKind::Fair {
+            return Ok(());
+        }
+        let what = "in this store nobody waits in a line, and there is no bench: to keep a candidate from leading, stop \
+                    its process";
         Err(StoreError::Unsupported { what: what.to_owned() }.into())
     }
 

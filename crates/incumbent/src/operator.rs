@@ -1,20 +1,24 @@
 //! Acting on an election from outside: transfer, resign, depose, pause, resume, freeze, unfreeze,
-//! acknowledge, end.
+//! bench, unbench, acknowledge, end.
 //!
 //! Every act is a change of the office record, or the removal of exactly the entry that was seen,
 //! followed by reading until it has taken effect. Nothing here is a candidate, and nothing here is
 //! trusted: the store's guards decide. A group of peers has no office record: there the leader
 //! itself is asked, and most acts do not exist.
 
+mod bench;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent_core::{
     Cas, Deposed, Ended, Entry, Frozen, Handover, Heir, Incarnation, LONGEST, Line, MAX_LINE, MAX_NAME_BYTES,
-    MAX_REASON_BYTES, Nonce, Office, Order, Paused, Pending, Recovery, Shot, ShotResult, Token,
+    MAX_REASON_BYTES, Nonce, Office, Order, Paused, Pending, Preparation, Recovery, Shot, ShotResult, Token,
 };
 use incumbent_store::wall_clock_ms;
 use tokio::time::Instant;
+
+pub use bench::BenchForecast;
 
 use crate::backend::{Backend, ElectionReader, PATIENCE, end_of};
 use crate::error::{OperatorError, TransferRefused, Unfinished};
@@ -39,6 +43,37 @@ impl CandidateRef {
 
     pub(crate) fn id(&self) -> Option<Incarnation> {
         (self.0.len() == 32).then(|| self.0.parse().ok()).flatten()
+    }
+}
+
+/// How far a transfer has come. Where it takes no time to get ready, it is never seen doing so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum TransferPhase {
+    /// The leader is asked, and those between step aside.
+    Asked,
+    /// The heir is next in line and gets ready; the leader leads on.
+    Preparing,
+    /// The heir is ready, and the leader stops its work. There is no way back from that.
+    Draining,
+    /// The leader has given its office up: the heir is first in line.
+    Released,
+}
+
+impl TransferPhase {
+    /// That of this request to the leader with this token, as far as the line tells.
+    fn of(line: &Line, from: Token, heir: &Heir, nonce: Nonce) -> Option<TransferPhase> {
+        let head = line.entries.first()?;
+        if Heir::of(head).as_ref() == Some(heir) {
+            return Some(TransferPhase::Released);
+        }
+        let heir =
+            line.entries.iter().filter(|_| head.token == from).find(|entry| Heir::of(entry).as_ref() == Some(heir))?;
+        Some(match heir.merit.preparation {
+            _ if heir.ready == Some(nonce) => TransferPhase::Draining,
+            Some(Preparation::Preparing(known)) if known == nonce => TransferPhase::Preparing,
+            _ => TransferPhase::Asked,
+        })
     }
 }
 
@@ -169,6 +204,17 @@ impl Operator {
     ///
     /// Not with bully and ring: rank decides there.
     pub async fn transfer(&self, to: impl Into<CandidateRef>, within: Duration) -> Result<(), OperatorError> {
+        self.transfer_and_tell(to, within, |_| {}).await
+    }
+
+    /// The same, and tells how far it has come, each phase once. Some may be over before they were
+    /// seen. Peers have none.
+    pub async fn transfer_and_tell(
+        &self,
+        to: impl Into<CandidateRef>,
+        within: Duration,
+        mut tell: impl FnMut(TransferPhase),
+    ) -> Result<(), OperatorError> {
         let to = to.into();
         #[cfg(feature = "peers")]
         if let Backend::Peers(group_client) = &self.reader.backend {
@@ -191,9 +237,15 @@ impl Operator {
         if !is_heir(leader) {
             refuse_fencing(&line)?;
             ask(&record, until, handover).await?;
+            tell(TransferPhase::Asked);
         }
         let mut request = Request::new(nonce);
+        let mut told = TransferPhase::Asked;
         let outcome = record.wait_until(until, Unfinished::HeirLeads, |line| {
+            if let Some(phase) = TransferPhase::of(line, from, &heir, nonce).filter(|phase| *phase > told) {
+                told = phase;
+                tell(phase);
+            }
             let head = line.entries.first();
             if head.is_some_and(is_heir) {
                 return leads(line).then_some(Ok(()));
@@ -378,9 +430,11 @@ impl Operator {
         let record = self.record("resume")?;
         let until = end_of(within);
         let paused = Paused::new(self.order()?).until_leads(first.as_str());
-        if record.read_until(1, until).await?.office.paused.is_none() {
+        let office = record.read_until(1, until).await?.office;
+        if office.paused.is_none() {
             return Err(OperatorError::NotPaused);
         }
+        refuse_benched(&office, &first)?;
         record
             .change_office(until, |line| {
                 self.refuse_during_recovery(&line.office)?;
@@ -430,11 +484,11 @@ impl Operator {
     /// Writes down that this election is being healed, with an id that tells the recovery from
     /// every other, and the step that it is at; again for each step. From then on
     /// [`resume`](Operator::resume), [`resume_first`](Operator::resume_first),
-    /// [`unfreeze`](Operator::unfreeze), [`acknowledge`](Operator::acknowledge) and
-    /// [`end`](Operator::end) are refused to everyone but an operator that is
-    /// [`recovering`](Operator::recovering) with this id, and so is another recovery: two of them
-    /// could each let another candidate lead. One that is under way is replaced only by who knows
-    /// its id: `instead_of`.
+    /// [`unfreeze`](Operator::unfreeze), [`unbench`](Operator::unbench),
+    /// [`acknowledge`](Operator::acknowledge) and [`end`](Operator::end) are refused to everyone
+    /// but an operator that is [`recovering`](Operator::recovering) with this id, and so is another
+    /// recovery: two of them could each let another candidate lead. One that is under way is
+    /// replaced only by who knows its id: `instead_of`.
     pub async fn recover(
         &self,
         id: &str,
@@ -566,10 +620,19 @@ async fn ask(record: &OfficeRecord, until: Instant, handover: Handover) -> Resul
 /// Who hands over, and to whom, if the line allows it.
 fn leader_and_heir<'a>(line: &'a Line, to: &CandidateRef) -> Result<(&'a Entry, Heir), OperatorError> {
     let leader = line.entries.first().ok_or(OperatorError::Vacant)?;
+    refuse_benched(&line.office, &to.0)?;
     let heir = find_heir(line, to)?;
     let before = line.entries.iter().take_while(|entry| Heir::of(entry).as_ref() != Some(&heir));
     refuse_foreign(before).map_err(|_| TransferRefused::Leader(incumbent_core::Refusal::ForeignBetween))?;
     Ok((leader, heir))
+}
+
+/// One that is kept out of the line leads nobody.
+fn refuse_benched(office: &Office, name: &str) -> Result<(), OperatorError> {
+    match office.benched.get(name) {
+        None => Ok(()),
+        Some(order) => Err(OperatorError::IsBenched { name: name.to_owned(), order: order.order.clone() }),
+    }
 }
 
 /// What keeps a request to the leader with this token from being written down.
@@ -581,8 +644,8 @@ fn refuse_request(line: &Line, from: Token) -> Result<(), OperatorError> {
     if line.office.frozen.is_some() {
         return Err(TransferRefused::Leader(incumbent_core::Refusal::Frozen).into());
     }
-    // What the leader does for its health an order replaces.
-    if line.office.handover_from(from).is_some_and(|there| !there.for_health) {
+    // What the leader does by itself an order replaces.
+    if line.office.handover_from(from).is_some_and(|there| !there.is_unasked()) {
         return Err(TransferRefused::Leader(incumbent_core::Refusal::Busy).into());
     }
     Ok(())
@@ -657,8 +720,8 @@ impl Request {
 }
 
 /// What an operator has asked the leader for, and the leader may still carry out. Not what it does
-/// for its health, or what its own program has asked for: it would ask again.
+/// by itself, or what its own program has asked for: it would ask again.
 fn asked_by_operator(line: &Line) -> Option<&Handover> {
     let handover = line.office.handover_from(line.entries.first()?.token)?;
-    (!handover.for_health && handover.order != Order::default()).then_some(handover)
+    (!handover.is_unasked() && handover.order != Order::default()).then_some(handover)
 }

@@ -5,7 +5,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
-use incumbent_core::{CandidacyId, Candidate, Command, LossReason, Nonce, Rng, TermNo, Timestamp};
+use incumbent_core::{
+    CandidacyId, Candidate, Command, Incarnation, LastTerm, LossReason, Nonce, Refusal, Rng, TermNo, Timestamp,
+};
 use incumbent_store::{Awaited, Clock, Session, lock};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
@@ -15,6 +17,7 @@ use crate::error::{CandidacyError, TransferRefused};
 use crate::fence::{Fence, FencingToken};
 use crate::flaw::Flaws;
 use crate::health::{Fitness, Health, Monitor};
+use crate::heir::ReadyHook;
 use crate::origin::HasStopped;
 use crate::stonith::Stonith;
 
@@ -39,6 +42,7 @@ pub(crate) struct Stand {
     pub(crate) candidate: Candidate,
     pub(crate) fences: Vec<Arc<dyn Fence>>,
     pub(crate) stonith: Option<Arc<Stonith>>,
+    pub(crate) ready_hook: Option<ReadyHook>,
     pub(crate) has_stopped: Option<HasStopped>,
     pub(crate) shared: Arc<SharedCandidacy>,
 }
@@ -159,6 +163,8 @@ pub(crate) struct CandidacyState {
     pub(crate) proclaims: u64,
     /// Why the last transfer was refused, and how many have been.
     pub(crate) refused: (u64, Option<TransferRefused>),
+    /// Why there was nobody to hand over to, the last time, and how often there was not.
+    pub(crate) no_heir: (u64, Option<Refusal>),
     /// What its checks have found. `None`: not known yet.
     pub(crate) checked: Option<Health>,
     /// What its program says.
@@ -200,6 +206,7 @@ impl SharedCandidacy {
             done: None,
             proclaims: 0,
             refused: (0, None),
+            no_heir: (0, None),
             checked: Some(Health::fit()),
             said: Fitness::Fit,
             monitor: None,
@@ -295,6 +302,12 @@ pub(crate) struct TermState {
     pub(crate) number: TermNo,
     /// None where there are no tokens: bully and ring.
     pub(crate) token: Option<FencingToken>,
+    /// The enlistment that it is held by, if by one.
+    pub(crate) id: Option<Incarnation>,
+    /// How the term before it ended.
+    pub(crate) last_term: LastTerm,
+    /// The candidate had got ready for it.
+    pub(crate) readied: bool,
     deadline: Deadline,
     moved: Notify,
     /// The session that carries it. Terms are copied far and wide: they must not keep it open.
@@ -321,6 +334,9 @@ impl TermState {
             election,
             number,
             token,
+            id: None,
+            last_term: LastTerm::Unknown,
+            readied: false,
             deadline: Deadline::new(deadline),
             moved: Notify::new(),
             session,
@@ -329,6 +345,16 @@ impl TermState {
             ceding: AtomicBool::new(false),
             released: Awaited::new(None),
         }
+    }
+
+    /// The same, held by this enlistment, after a term that ended like this.
+    pub(crate) fn held_by(self, id: Option<Incarnation>, last_term: LastTerm) -> TermState {
+        TermState { id, last_term, ..self }
+    }
+
+    /// The same, of a candidate that had got ready for it, or not.
+    pub(crate) fn readied(self, readied: bool) -> TermState {
+        TermState { readied, ..self }
     }
 
     pub(crate) fn deadline(&self) -> Timestamp {

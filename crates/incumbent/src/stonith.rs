@@ -3,24 +3,20 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use incumbent_core::{ElectionName, Origin, ShotResult, TermRecord, Timestamp, Token};
+use incumbent_core::{ElectionName, Origin, ShotResult, TermRecord};
 use incumbent_store::{Clock, lock};
 
 use crate::fence::BoxFuture;
+use crate::shots::{Aim, Budget};
 
 /// How long after a failure it is tried again: after the first, the second, the third; then as
 /// where nobody takes office before it has succeeded.
 const PAUSES: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(15), Duration::from_secs(45)];
 const REFUSED: Duration = Duration::from_secs(300);
-
-/// No target is shot at for two terms within this time, by this process.
-const PER_TARGET: Duration = Duration::from_secs(600);
-/// This process shoots for so many terms within so long, in all its elections together.
-const MOST_SHOTS: usize = 3;
-const PER_PROCESS: Duration = Duration::from_secs(3600);
 
 /// Stops the work of a leader from outside: switches off its host, or has its cloud do so.
 pub trait Shooter: fmt::Debug + Send + Sync + 'static {
@@ -99,7 +95,8 @@ pub enum OnFailure {
 ///
 /// Everybody who can write to the store can say what the last leader is called. So only what is
 /// listed here is ever shot at; never the own host; one target for one term in ten minutes, and for
-/// three terms in an hour in all elections of the process together.
+/// three terms in an hour in all elections of the process together, or of the host
+/// ([`counted_in`](Stonith::counted_in)).
 ///
 /// ```
 /// use incumbent::fence::BoxFuture;
@@ -135,6 +132,7 @@ pub struct Stonith {
     shooter: Arc<dyn Shooter>,
     targets: BTreeSet<Arc<str>>,
     on_failure: OnFailure,
+    budget: Budget,
     pub(crate) delay: Option<Duration>,
 }
 
@@ -142,12 +140,22 @@ impl Stonith {
     /// Stops it like this, if it is one of these.
     pub fn new(shooter: impl Shooter, targets: impl IntoIterator<Item: Into<Arc<str>>>) -> Stonith {
         let targets = targets.into_iter().map(Into::into).collect();
-        Stonith { shooter: Arc::new(shooter), targets, on_failure: OnFailure::default(), delay: None }
+        let (on_failure, budget) = (OnFailure::default(), Budget::default());
+        Stonith { shooter: Arc::new(shooter), targets, on_failure, budget, delay: None }
     }
 
     /// What follows when it fails.
     pub fn on_failure(mut self, on_failure: OnFailure) -> Stonith {
         self.on_failure = on_failure;
+        self
+    }
+
+    /// Counts the shots in this file, together with all processes of this host that name it, and
+    /// not for this process alone. It is made, in a directory that is there, and to which nobody
+    /// else should be able to write. While it cannot be used, this process counts for itself, and
+    /// its log says so.
+    pub fn counted_in(mut self, file: impl Into<PathBuf>) -> Stonith {
+        self.budget = Budget::in_file(file.into());
         self
     }
 
@@ -172,11 +180,8 @@ impl Stonith {
             tracing::warn!(%election, token = %term.token, "the last leader was {}, which has started anew", own.target);
             return (ShotResult::Stopped, None, "".into());
         }
-        let allowed = self.target_of(&term.origin, own).and_then(UnderWay::begin);
-        let aim = |name| Aim { name, election: election.clone(), token: term.token };
-        let spent = |begun: UnderWay| spend(&BUDGET, aim(begun.0.clone()), clock.now()).map(|name| (begun, name));
         // It lasts until the shooter's future is gone, also where that is dropped late.
-        let (_under_way, name) = match allowed.and_then(spent) {
+        let under_way = match self.permit(&election, &term, own, clock).await {
             Ok(begun) => begun,
             Err(why) => {
                 let said = self.why_refused(why, &term.origin);
@@ -190,7 +195,9 @@ impl Stonith {
                 return (ShotResult::Failed, again, line_of(&said));
             }
         };
-        tracing::warn!(%election, token = %term.token, attempt, "stopping {name} from outside");
+        let name = under_way.0.clone();
+        let before = if attempt > 1 { ", which may have been shot at before" } else { "" };
+        tracing::warn!(%election, token = %term.token, attempt, "stopping {name} from outside{before}");
         let target = Target { election, name, term, attempt };
         let outcome = self.shooter.shoot(&target).await;
         let (result, again, why) = match &outcome {
@@ -205,6 +212,20 @@ impl Stonith {
         };
         tracing::warn!(election = %target.election, attempt, "stopping {} from outside {outcome}{next}", target.name);
         (result, again, why)
+    }
+
+    /// Permits a shot, and counts it.
+    async fn permit(
+        &self,
+        election: &ElectionName,
+        term: &TermRecord,
+        own: &Origin,
+        clock: &dyn Clock,
+    ) -> Result<UnderWay, Refused> {
+        let begun = UnderWay::begin(self.target_of(&term.origin, own)?)?;
+        let aim = Aim { name: begun.0.clone(), election: election.clone(), token: term.token };
+        let may = self.budget.spend(aim, clock.now()).await;
+        may.then_some(begun).ok_or(Refused::Spent)
     }
 
     /// Why nothing is fired, with the names that matter. The record keeps its first 128 bytes.
@@ -277,7 +298,7 @@ enum Refused {
     NotListed,
     #[error("an earlier shot at it, by this process, has not ended")]
     UnderWay,
-    #[error("it was shot at less than ten minutes ago, or this process has fired three shots within an hour")]
+    #[error("it was shot at less than ten minutes ago, or three shots have been fired from here within an hour")]
     Spent,
 }
 
@@ -304,35 +325,6 @@ impl Drop for UnderWay {
 /// One line of text.
 fn line_of(text: &str) -> Arc<str> {
     text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect::<String>().trim().into()
-}
-
-/// What a shot is fired at.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Aim {
-    name: Arc<str>,
-    election: ElectionName,
-    token: Token,
-}
-
-/// What this process has shot at, and when first.
-type Budget = Mutex<Vec<(Aim, Timestamp)>>;
-
-static BUDGET: Budget = Mutex::new(Vec::new());
-
-/// Counts a shot, if there may be one. Further attempts at the same term are the same shot.
-fn spend(budget: &Budget, aim: Aim, now: Timestamp) -> Result<Arc<str>, Refused> {
-    let mut fired = lock(budget);
-    fired.retain(|(_, at)| now.since(*at) < PER_PROCESS);
-    let name = aim.name.clone();
-    if fired.iter().any(|(before, _)| *before == aim) {
-        return Ok(name);
-    }
-    let recently = fired.iter().any(|(before, at)| before.name == name && now.since(*at) < PER_TARGET);
-    if recently || fired.len() >= MOST_SHOTS {
-        return Err(Refused::Spent);
-    }
-    fired.push((aim, now));
-    Ok(name)
 }
 
 #[cfg(test)]
@@ -377,20 +369,6 @@ mod tests {
             assert!(!has_started_anew(&other, &own), "{other:?}");
         }
         assert!(!has_started_anew(&was("boot-1", ""), &Origin::new("here", "boot-0", "")), "names are not unique");
-    }
-
-    #[test]
-    fn a_target_is_shot_at_once_in_ten_minutes_and_all_of_them_three_times_in_an_hour() {
-        let budget = Mutex::default();
-        let at = |minutes: u64| Timestamp::ZERO + Duration::from_secs(60 * minutes);
-        let fire = |name: &str, token, minutes| {
-            let (election, token) = (ElectionName::new("e").unwrap(), Token::new(token).unwrap());
-            spend(&budget, Aim { name: name.into(), election, token }, at(minutes)).is_ok()
-        };
-        assert!(fire("a", 1, 0) && !fire("a", 2, 9) && fire("b", 3, 9) && fire("a", 2, 10));
-        assert!(fire("a", 1, 11), "another attempt at the same term");
-        assert!(!fire("c", 4, 59), "three within the hour");
-        assert!(fire("c", 4, 60));
     }
 
     #[test]

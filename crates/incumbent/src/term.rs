@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use incumbent_core::{CandidacyId, Command, ElectionName, LossReason, Timestamp, check_value};
+use incumbent_core::{CandidacyId, Command, ElectionName, LastTerm, LossReason, Timestamp, check_value};
 
 use crate::deadline::Lapse;
 use crate::election::{Fenced, Fencing, Unfenced};
@@ -87,6 +87,13 @@ impl<F: Fencing> Term<F> {
     /// The election.
     pub fn election(&self) -> &ElectionName {
         &self.state.election
+    }
+
+    /// How the term before this one ended, as far as its record says
+    /// ([`Candidate::recorded`](crate::Candidate::recorded)): whether the work of the last leader
+    /// may still go on. For work that no fence guards.
+    pub fn last_term(&self) -> LastTerm {
+        self.state.last_term
     }
 
     /// Fails at once when the term is over, by the clock, whether or not anybody had time to notice

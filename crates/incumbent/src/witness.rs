@@ -246,6 +246,7 @@ fn decode_place(place: &str, text: &str) -> Option<StoreId> {
 #[cfg(test)]
 mod tests {
     use incumbent_testkit::TempDir;
+    use incumbent_testkit::fuzz::{Rng, fuzz};
 
     use super::*;
 
@@ -255,6 +256,29 @@ mod tests {
 
     fn election(name: &str) -> ElectionName {
         ElectionName::new(name).unwrap()
+    }
+
+    #[test]
+    fn fuzz_what_a_witness_reads_it_has_written() {
+        let (store, election) = (StoreId::new("store-1"), election("jobs/nightly"));
+        let good = |rng: &mut Rng| {
+            let id = (rng.below(2) == 0).then(|| rng.next_u64().into());
+            let text = match rng.below(2) {
+                0 => encode(&store, &election, sighting(1 + rng.below(1 << 40), id)),
+                _ => encode_place("etcd://\u{fc}\n1", &StoreId::new(format!("store-{}", rng.below(9)))),
+            };
+            text.into_bytes()
+        };
+        fuzz(good, |bytes| {
+            let Ok(text) = std::str::from_utf8(bytes) else { return false };
+            let seen = decode(&store, &election, text).map(|seen| encode(&store, &election, seen));
+            let place = decode_place("etcd://\u{fc}\n1", text).map(|store| encode_place("etcd://\u{fc}\n1", &store));
+            let again = seen.or(place);
+            if let Some(again) = &again {
+                assert_eq!(again, text);
+            }
+            again.is_some()
+        });
     }
 
     #[test]

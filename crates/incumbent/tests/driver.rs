@@ -308,6 +308,28 @@ async fn a_session_whose_ttl_may_be_shorter_now_ends_its_term_is_closed_and_repl
     assert_eq!(fixture.values().await.len(), 1);
 }
 
+/// An enlistment that was given up may still arrive there.
+#[tokio::test(start_paused = true)]
+async fn a_client_has_not_closed_for_certain_before_a_session_that_it_replaced_is_closed() {
+    for (mishap, certain) in [(Mishap::DelayRequest(PATIENCE / 2), true), (Mishap::Hang, false)] {
+        let fixture = Fixture::new();
+        let client = fixture.client().await;
+        let candidacy = client.election("e").unwrap().candidate("a").stand().await.unwrap();
+        fixture.faults.next(Call::Close, mishap);
+        fixture.faults.shorten(TTL / 2);
+        while fixture.faults.under_way(Call::Close) == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let closed = client.close(TTL).await;
+        assert_eq!(fixture.faults.under_way(Call::Close), 0, "{mishap:?}");
+        match certain {
+            true => closed.unwrap(),
+            false => assert!(matches!(closed, Err(CloseError::Unconfirmed)), "{closed:?}"),
+        }
+        drop(candidacy);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_session_of_which_nothing_is_known_any_more_ends_its_term_at_once() {
     let fixture = Fixture::new();

@@ -523,6 +523,9 @@ async fn what_peers_cannot_do_is_refused_by_name() {
         ("resume", operator.resume(Duration::MAX).await.unwrap_err()),
         ("freeze", operator.freeze(None, PATIENCE).await.unwrap_err()),
         ("unfreeze", operator.unfreeze(PATIENCE).await.unwrap_err()),
+        ("bench", operator.bench("a", None, PATIENCE).await.unwrap_err()),
+        ("bench", operator.foresee_bench("a", PATIENCE).await.unwrap_err()),
+        ("unbench", operator.unbench("a", PATIENCE).await.unwrap_err()),
         ("depose", operator.depose(None, Duration::MAX).await.unwrap_err()),
         ("end", operator.end(PATIENCE).await.unwrap_err()),
     ];

@@ -40,6 +40,16 @@ fn election() -> ElectionName {
 }
 
 #[tokio::test]
+async fn a_candidate_remembers_that_it_leads() {
+    let fixture = Fixture::new();
+    let mut candidacy = fixture.client().await.election("jobs").unwrap().candidate("a").stand().await.unwrap();
+    let leadership = candidacy.elected().await.unwrap().expect("in office");
+    let leads = fixture.client().await.election("jobs").unwrap().leader().await.unwrap().into_inner().unwrap();
+    let expected = Some(Sighting::new(leadership.token().token, leads.id));
+    until("it is remembered", async || fixture.seen().await == expected).await;
+}
+
+#[tokio::test]
 async fn an_observer_says_first_that_the_store_is_older_than_what_was_seen() {
     let fixture = Fixture::new();
     let client = fixture.client().await;

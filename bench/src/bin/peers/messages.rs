@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use incumbent_bench::Table;
+use incumbent_bench::members::{addresses, list};
 use incumbent_bench::plot::Plot;
 use incumbent_peers::{Algorithm, Command, Node, NodeEvent, NodeState, NodeView};
 use incumbent_testkit::servers::Scratch;
@@ -13,7 +14,6 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::member;
-use crate::processes::{addresses, list};
 
 /// Elections of each kind.
 pub(crate) const ELECTIONS: usize = 5;

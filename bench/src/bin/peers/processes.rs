@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use incumbent::Timestamp;
+use incumbent_bench::members::{addresses, list};
 use incumbent_peers::{Algorithm, MemberId, QueryClient};
 use incumbent_testkit::servers::Scratch;
 use tokio::sync::mpsc;
@@ -56,21 +56,6 @@ impl Drop for Processes {
             let _ = member.wait();
         }
     }
-}
-
-/// Addresses for members 1 to `count`, each on a host number of its own: no outgoing connection can
-/// take its port.
-pub(crate) fn addresses(count: u16) -> Vec<String> {
-    let free = |who: u16| {
-        let listener = TcpListener::bind((format!("127.0.0.{}", 100 + who), 0)).expect("a free port");
-        listener.local_addr().expect("an address").to_string()
-    };
-    (1..=count).map(free).collect()
-}
-
-pub(crate) fn list(addresses: &[String]) -> String {
-    let named = addresses.iter().enumerate().map(|(place, address)| format!("{}={address}", place + 1));
-    named.collect::<Vec<_>>().join(",")
 }
 
 impl Processes {

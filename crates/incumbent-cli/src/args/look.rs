@@ -120,7 +120,11 @@ With --json, on one line:
     \"by\":\"ada@ops1\",\"at_ms\":1790000000000},\"frozen\":null,
     \"handover\":null,\"ended\":false,\"age_ms\":3}
 \"leader\" has \"unwell\":true where it says so, and \"priority\" where it is not
-zero; \"handover\" has \"for_health\":true where the leader hands over for that.
+zero; \"handover\" has \"for_health\":true where the leader hands over for that,
+and \"for_bench\":true where it is benched.
+\"benched\" lists the names that are kept out of the line, with by whom, when and
+why, for how long (\"lasts_ms\"), and \"leaves_anyway\":true where a leader leaves
+though nobody follows.
 \"held_back\":{\"token\":7,\"at_ms\":...} is there when it has done so too often:
 `incumbent ack` lets it go on.
 \"recovery\":{\"id\":...,\"step\":...} is there while somebody heals it.
@@ -128,7 +132,7 @@ zero; \"handover\" has \"for_health\":true where the leader hands over for that.
 when only the candidate of that name may stand until it leads. \"frozen\" says
 for how long, in \"lasts_ms\". \"followers\" is null where the store keeps no line.
 \"ended\": it was ended a while ago; those in line do not know yet, or came
-later. \"vacant_because\" is there when nobody leads: paused, ended,
+later. \"vacant_because\" is there when nobody leads: paused, ended, benched,
 deposed or no_candidates; where terms are on record also taking, fencing or
 leaving: the first in line is not in office yet, or no longer; among peers
 forming, no_majority, state_lost, refused or electing. \"fencing\" says of the
@@ -177,10 +181,10 @@ pub(crate) struct ListArgs {
 
 /// Say on one line how an election is, for Nagios and Icinga
 ///
-/// A warning: an operator has paused or ended it, too few are in line behind the leader, the
-/// leader is unwell, or has been silent for half its TTL (a directory knows that), health has moved
-/// the office too often, a member of a group does not answer. Critical: nobody leads. Unknown: the
-/// store cannot be read. After a `|` come the figures.
+/// A warning: an operator has paused or ended it, too few are in line behind the leader, the leader
+/// is unwell or benched, or has been silent for half its TTL (a directory knows that), health has
+/// moved the office too often, a member of a group does not answer. Critical: nobody leads.
+/// Unknown: the store cannot be read. After a `|` come the figures.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Example:
@@ -223,6 +227,7 @@ For each election:
     incumbent_followers               how many wait behind the leader, where the
                                       store keeps a line
     incumbent_paused, _frozen, _ended 1: an operator has ordered so
+    incumbent_benched                 how many names are kept out of the line
     incumbent_held_back               1: health has moved it too often
     incumbent_handover                1: the leader is asked to hand over
     incumbent_leader_silent_seconds   and _ttl_seconds, with a directory

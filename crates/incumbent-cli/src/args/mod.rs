@@ -21,12 +21,12 @@ pub(crate) use look::{
     StatusArgs,
 };
 pub(crate) use order::{
-    AckArgs, ActArgs, DeposeArgs, EndArgs, FencedArgs, FreezeArgs, OrderArgs, PauseArgs, ResignArgs, ResumeArgs,
-    TransferArgs, UnfreezeArgs,
+    AckArgs, ActArgs, BenchArgs, BenchedArgs, DeposeArgs, EndArgs, FencedArgs, FreezeArgs, OrderArgs, PauseArgs,
+    ResignArgs, ResumeArgs, TransferArgs, UnbenchArgs, UnfreezeArgs,
 };
 pub(crate) use other::{CompletionsArgs, DemoArgs, ExplainArgs, ManArgs, PeerAlgorithm, SchemaArgs, SchemaOf};
 pub(crate) use peers::{PeersAct, PeersArgs};
-pub(crate) use stand::{CampaignArgs, CandidateArgs, FenceArgs, HealthArgs, HookArgs, RunArgs};
+pub(crate) use stand::{CampaignArgs, CandidateArgs, FenceArgs, HealthArgs, HookArgs, ReadyArgs, RunArgs};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -93,7 +93,8 @@ and `campaign` are members, and long-lived; all other verbs ask them. Options:
     tls-ca, tls-cert, tls-key  files for mutual TLS
     data                       the directory where consensus keeps its votes
     majority=yes, takeover=no  for bully and ring
-Peers cannot pause, freeze, depose or end; bully and ring cannot transfer.
+Peers cannot pause, freeze, bench, depose or end; bully and ring cannot
+transfer.
 `incumbent explain` says what they promise.
 
 ",
@@ -161,6 +162,8 @@ pub(crate) enum Verb {
     Resume(ResumeArgs),
     Freeze(FreezeArgs),
     Unfreeze(UnfreezeArgs),
+    Bench(BenchArgs),
+    Unbench(UnbenchArgs),
     Ack(AckArgs),
     End(EndArgs),
     Peers(PeersArgs),
@@ -185,6 +188,8 @@ impl Verb {
             | Verb::Resume(_)
             | Verb::Freeze(_)
             | Verb::Unfreeze(_)
+            | Verb::Bench(_)
+            | Verb::Unbench(_)
             | Verb::Ack(_)
             | Verb::End(_)
             | Verb::Peers(_) => true,

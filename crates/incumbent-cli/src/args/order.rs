@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use incumbent::Token;
+use incumbent::{ElectionName, Token};
 
 use super::{ElectionArg, Format, parse_name};
 use crate::duration::parse_duration;
@@ -171,6 +171,79 @@ pub(crate) struct FreezeArgs {
 pub(crate) struct UnfreezeArgs {
     #[command(flatten)]
     pub(crate) act: ActArgs,
+}
+
+/// Whom an order to the bench means.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BenchedArgs {
+    /// The election
+    #[arg(value_name = "ELECTION", value_parser = ElectionName::new, required_unless_present = "all", conflicts_with = "all")]
+    pub(crate) election: Option<ElectionName>,
+    /// The name of the candidates
+    #[arg(value_name = "NAME", value_parser = parse_name, required_unless_present = "host", conflicts_with = "host")]
+    pub(crate) name: Option<String>,
+    /// All of this host instead: those that are called after it, as candidates without a --name
+    /// are, and in line now
+    #[arg(long, value_name = "HOST", value_parser = parse_name)]
+    pub(crate) host: Option<String>,
+    /// In every election of the store
+    #[arg(long, requires = "host")]
+    pub(crate) all: bool,
+    /// Not in this one; can be given several times
+    #[arg(long, value_name = "ELECTION", value_parser = ElectionName::new, requires = "all")]
+    pub(crate) except: Vec<ElectionName>,
+    /// Give up after this long, with each
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration, allow_hyphen_values = true)]
+    pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Keep candidates of a name out of the line until `incumbent unbench`
+///
+/// For a host that is to be worked on, say. It counts for a name, also while nobody has it: one
+/// that is started later stays out, too. One that leads hands over first, to the best in line that
+/// is fit; if there is nobody, the order is refused, unless --force says that the office may be
+/// vacant. Returns once nobody of that name is in line.
+///
+/// With --for it ends by itself: whoever leads counts from when it first read it, and so does the
+/// benched one. In a frozen election it is refused for the one that leads. Not with Redlock or
+/// peers: there is no line. Candidates that run without a --name are called after their host and
+/// process: started again, they have another name, and stand. Name those that you want to bench.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Example:
+    incumbent bench db/main node-3 --for 2h --reason 'new disk'
+    incumbent bench --host db1 --all --for 2h --reason 'new disk' --dry-run
+    incumbent bench --host db1 --all --reason 'new disk' --except api/leader")]
+pub(crate) struct BenchArgs {
+    #[command(flatten)]
+    pub(crate) who: BenchedArgs,
+    /// For how long [default: until it is taken back]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
+    pub(crate) lasts: Option<Duration>,
+    /// Bench a leader although nobody can follow it: it tries to hand over for as long as its TTL,
+    /// and leaves the office vacant then
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Say what would happen, and do nothing. Exits as the order would if it were refused at once
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) order: OrderArgs,
+}
+
+/// Let candidates of a benched name stand again
+///
+/// They come back by themselves, at the end of the line.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Example:
+    incumbent unbench db/main node-3
+    incumbent unbench --host db1 --all")]
+pub(crate) struct UnbenchArgs {
+    #[command(flatten)]
+    pub(crate) who: BenchedArgs,
 }
 
 /// Let health move an office again that has changed hands for it too often

@@ -10,7 +10,7 @@ use incumbent::OnFailure;
 use incumbent::health::HttpCheck;
 
 use super::{ElectionArg, Format, parse_name};
-use crate::duration::{parse_duration, parse_ttl, parse_wait};
+use crate::duration::{parse_duration, parse_limit, parse_ttl, parse_wait};
 use crate::health::{At, Sizes, parse_address, parse_http, parse_sizes, parse_sizes_at, parse_time_at};
 use crate::stonith::parse_program;
 
@@ -32,6 +32,12 @@ pub(crate) struct CandidateArgs {
     /// timeout]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
     pub(crate) grace: Option<Duration>,
+    /// With SIGTERM, a leader first hands its office to the best in line, while the work goes on:
+    /// this is how long that may take; 0 leaves it out. A second SIGTERM cuts it short. What stops
+    /// this process has to wait longer than this, the grace and 5 s together (TimeoutStopSec,
+    /// terminationGracePeriodSeconds). Without effect with Redlock and peers
+    #[arg(long, value_name = "TIME", value_parser = parse_limit, default_value = "10s", allow_hyphen_values = true)]
+    pub(crate) leave_within: Duration,
     /// Keep a record of this election's terms, for `incumbent history`: who led, from when to when,
     /// and whether the work has certainly stopped. Not with Redlock or peers
     #[arg(long)]
@@ -43,9 +49,28 @@ pub(crate) struct CandidateArgs {
     #[arg(long, value_name = "NUMBER", value_parser = parse_priority, allow_hyphen_values = true)]
     pub(crate) priority: Option<i32>,
     #[command(flatten)]
+    pub(crate) ready: ReadyArgs,
+    #[command(flatten)]
     pub(crate) fence: FenceArgs,
     #[command(flatten)]
     pub(crate) health: HealthArgs,
+}
+
+/// Under which its options are listed.
+const READY: &str = "Getting ready";
+
+/// What is done before an office is taken over from a leader that hands over.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct ReadyArgs {
+    /// Run this with /bin/sh -c before taking over from a leader that hands over to this candidate,
+    /// which leads on meanwhile: to fill a cache, say. If it fails, or takes longer than the
+    /// handover may, the leader stays. It has INCUMBENT_HEIR=1 and no INCUMBENT_TOKEN. Not after a
+    /// crash: then INCUMBENT_READY is no. Not with Redlock or peers
+    #[arg(help_heading = READY, long, value_name = "LINE", value_parser = NonEmptyStringValueParser::new(), value_hint = ValueHint::CommandString)]
+    pub(crate) ready_cmd: Option<String>,
+    /// Run this to undo it when the handover comes to nothing. It has the grace
+    #[arg(help_heading = READY, long, value_name = "LINE", value_parser = NonEmptyStringValueParser::new(), requires = "ready_cmd", value_hint = ValueHint::CommandString)]
+    pub(crate) unready_cmd: Option<String>,
 }
 
 /// Under which its options are listed.
@@ -166,20 +191,28 @@ pub(crate) struct HealthArgs {
 /// store's identity in INCUMBENT_STORE_ID. The token is higher than that of every earlier leader:
 /// pass it to whatever COMMAND writes to, so that writes with an older token can be refused.
 ///
+/// INCUMBENT_LAST_TERM says how the last term ended, for work that no fence guards: `closed` (its
+/// work has stopped), `died` (no process of it is left), `fenced` (stopped from outside, or an
+/// operator has said so), `unfenced` (nobody has said so: it may go on), `none` (there was none),
+/// or `unknown`, as always in an election that keeps no record of its terms (--record).
+///
 /// Among peers (consensus, bully, ring) this process is a member of the group for as long as it
 /// runs, and a group needs its members: use --forever there. With bully and ring there is no token,
 /// and neither INCUMBENT_TOKEN nor INCUMBENT_STORE_ID is set.
 ///
 /// SIGTERM and SIGINT stop COMMAND (SIGTERM, then SIGKILL after the grace), release the office, and
-/// exit; a second one kills at once. SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT and SIGWINCH are passed on
-/// to COMMAND. Signals that were ignored at the start stay ignored. On a terminal, Ctrl-C and
-/// Ctrl-\ go to COMMAND alone: if they kill it, `incumbent` ends too, even with --forever. A
-/// COMMAND that catches Ctrl-C and exits counts as having ended by itself: with --forever it is
-/// restarted after a second, and a Ctrl-C within that second ends `incumbent`. A COMMAND that
-/// ignores Ctrl-C can be ended with Ctrl-\. Ctrl-Z does not suspend COMMAND, which would keep the
-/// office and do nothing: it goes on at once. A candidate that waits is suspended like any program,
-/// and is passed over once it has been silent for the TTL. Under systemd, Type=notify works: a
-/// follower counts as ready.
+/// exit; a second one kills at once. Before that, with SIGTERM, the best in line is asked to take
+/// the office, for --leave-within at most: COMMAND works on until that one is ready. Best is who is
+/// fit, then who has the highest --priority, then who is first. If nobody can take it, COMMAND is
+/// stopped all the same, and so it is by a second SIGTERM meanwhile; a third one kills. SIGHUP,
+/// SIGUSR1, SIGUSR2, SIGQUIT and SIGWINCH are passed on to COMMAND. Signals that were ignored at
+/// the start stay ignored. On a terminal, Ctrl-C and Ctrl-\ go to COMMAND alone: if they kill it,
+/// `incumbent` ends too, even with --forever. A COMMAND that catches Ctrl-C and exits counts as
+/// having ended by itself: with --forever it is restarted after a second, and a Ctrl-C within that
+/// second ends `incumbent`. A COMMAND that ignores Ctrl-C can be ended with Ctrl-\. Ctrl-Z does not
+/// suspend COMMAND, which would keep the office and do nothing: it goes on at once. A candidate
+/// that waits is suspended like any program, and is passed over once it has been silent for the
+/// TTL. Under systemd, Type=notify works: a follower counts as ready.
 ///
 /// With health checks (--health-cmd, --min-memory and so on) this process gets in line once each
 /// has said something and none that it is unfit. When one says so three times in a row, COMMAND is
@@ -267,12 +300,17 @@ pub(crate) struct HookArgs {
 /// its input to resign. After `stopping`, the work has the grace period to stop; after `lost`,
 /// somebody else may lead. Exits with 0 when it has resigned or the election has ended.
 ///
+/// With SIGTERM the best in line is asked to take the office first, for --leave-within at most:
+/// `stopping` comes once that one is ready. If nobody can take it, or SIGTERM comes again, the
+/// office is given back at once.
+///
 /// For a service that runs all the time and only changes its role, hooks do what has to be done:
 /// --on-elected, --on-stopping, --on-lost. They run one at a time, each to its end or until it is
-/// stopped, and never hold up what keeps the office. They find INCUMBENT_ELECTION, INCUMBENT_NAME
-/// and INCUMBENT_TOKEN in their environment, and from `stopping` on INCUMBENT_REASON, the reason of
-/// the event. Their input is empty, and what they write goes to standard error. What a hook leaves
-/// running when it exits is stopped: leave it to a service manager.
+/// stopped, and never hold up what keeps the office. They find INCUMBENT_ELECTION,
+/// INCUMBENT_NAME, INCUMBENT_TOKEN and INCUMBENT_LAST_TERM in their environment, as COMMAND of
+/// `run` does, and from `stopping` on INCUMBENT_REASON, the reason of the event. Their input is
+/// empty, and what they write goes to standard error. What a hook leaves running when it exits is
+/// stopped: leave it to a service manager.
 ///
 /// `elected` may take as long as the term lasts; the line can set a limit with timeout(1). If it
 /// still runs when the work has to stop, it is stopped first: SIGTERM, then SIGKILL after half of

@@ -39,6 +39,13 @@ pub(super) fn directory_of(variable: impl Fn(&str) -> Option<OsString>, user: u3
     absolute(variable(NAMED)).or_else(of_session).unwrap_or_else(of_user)
 }
 
+/// In which this user's processes count what they have shot at.
+pub(crate) fn file_of_shots() -> io::Result<PathBuf> {
+    let directory = own();
+    make(&directory)?;
+    Ok(directory.join("shots"))
+}
+
 fn absolute(path: Option<OsString>) -> Option<PathBuf> {
     path.map(PathBuf::from).filter(|path| path.is_absolute())
 }

@@ -27,10 +27,11 @@ mod work;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use directories::file_of_shots;
 pub(crate) use keeper::{Claim, ClaimKeeper};
 pub(crate) use last_word::{LastWord, has_stopped};
 pub(crate) use reader::read_claims;
-pub(crate) use work::{ELECTION, STORE_ID, TOKEN};
+pub(crate) use work::{ELECTION, LAST_TERM, STORE_ID, TOKEN};
 
 /// How a file of a claim ends.
 const ENDING: &str = ".claim";

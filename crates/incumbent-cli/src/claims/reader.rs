@@ -120,10 +120,14 @@ fn read(path: &Path) -> io::Result<(ClaimOnFile, u32)> {
     }
     let mut text = String::new();
     file.take(MAX_BYTES + 1).read_to_string(&mut text)?;
+    Ok((decode(&text)?, found.uid()))
+}
+
+fn decode(text: &str) -> io::Result<ClaimOnFile> {
     let claim: ClaimOnFile =
-        serde_json::from_str(&text).map_err(|error| io::Error::other(format!("no claim: {error}")))?;
+        serde_json::from_str(text).map_err(|error| io::Error::other(format!("no claim: {error}")))?;
     match claim.v {
-        VERSION => Ok((claim, found.uid())),
+        VERSION => Ok(claim),
         other => Err(io::Error::other(format!("a claim of version {other}, which this build does not know"))),
     }
 }
@@ -180,7 +184,9 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use incumbent_testkit::TempDir;
+    use incumbent_testkit::fuzz::{Rng, fuzz};
 
+    use super::super::Renewed;
     use super::*;
 
     fn here() -> Here {
@@ -242,6 +248,25 @@ mod tests {
         let shown_there = Alive { start: 100_100, ..PROCESS };
         assert_eq!(seen(&other_clock, Some(shown_there)).unwrap().remaining_ms, None);
         assert_eq!(seen(&other_clock, None), None);
+    }
+
+    #[test]
+    fn fuzz_a_claim_is_shown_as_it_stands_there_or_refused() {
+        let good = |rng: &mut Rng| {
+            let deadline_ns = (rng.below(3) > 0).then(|| rng.next_u64() >> rng.below(64));
+            let renewals = vec![Renewed { left_ms: rng.next_u64(), lasts_ms: rng.below(9) }];
+            serde_json::to_vec(&ClaimOnFile { deadline_ns, renewals, guardian: Some((1, 7)), ..claim() }).unwrap()
+        };
+        fuzz(good, |bytes| {
+            let Some(claim) = std::str::from_utf8(bytes).ok().and_then(|text| decode(text).ok()) else { return false };
+            let again = serde_json::to_string(&claim).unwrap();
+            assert_eq!(decode(&again).unwrap(), claim);
+            // No number that stands there is too much for who reads it.
+            if let Ok(Some(shown)) = living(&ClaimOnFile { guardian: None, ..claim.clone() }, 1000, None, &here()) {
+                assert!(shown.token == claim.token && shown.election == claim.election && !shown.work_gone);
+            }
+            true
+        });
     }
 
     #[test]

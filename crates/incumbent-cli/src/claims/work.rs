@@ -15,6 +15,7 @@ const MOST: usize = 100;
 pub(crate) const ELECTION: &str = "INCUMBENT_ELECTION";
 pub(crate) const TOKEN: &str = "INCUMBENT_TOKEN";
 pub(crate) const STORE_ID: &str = "INCUMBENT_STORE_ID";
+pub(crate) const LAST_TERM: &str = "INCUMBENT_LAST_TERM";
 
 /// The processes of this host that work under an office which nobody claims. Those of other users
 /// are seen by root alone.

@@ -5,6 +5,7 @@ mod hooks;
 
 use std::future::{pending, ready};
 use std::io;
+use std::pin::pin;
 use std::time::Duration;
 
 use incumbent::{Candidacy, Election, ElectionName, Leadership, LossReason, Role, Timestamp, Unfenced};
@@ -15,13 +16,16 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    candidate_name, close, equipped, last_error, say_what_is_waited_for, standing_client, value_bytes, witness_term,
+    candidate_name, close, equipped, last_error, leave_within, say_what_is_waited_for, standing_client, value_bytes,
+    witness_term,
 };
 use crate::args::CampaignArgs;
 use crate::block_on;
 use crate::claims::{Claim, ClaimKeeper};
+use crate::duration::show;
 use crate::failure::{Code, Failure};
 use crate::health;
+use crate::heir::{self, HeirHooks};
 use crate::json::{VERSION, reason};
 use crate::output::{Console, out, out_json, printable};
 use crate::reader_gone::reader_gone;
@@ -52,7 +56,7 @@ impl Event {
             Event::Following { ahead: None, token: None } => "waiting    nobody leads".into(),
             Event::Elected { token, remaining_ms } => {
                 let token = token.map_or_else(|| "no token".to_owned(), |token| format!("token {token}"));
-                let lasts = remaining_ms.map(|ms| crate::duration::show(Duration::from_millis(ms)));
+                let lasts = remaining_ms.map(|ms| show(Duration::from_millis(ms)));
                 let lasts =
                     lasts.map_or_else(|| "until further notice".to_owned(), |lasts| format!("for {lasts} at least"));
                 format!("elected    {token}, {lasts}")
@@ -103,34 +107,38 @@ impl EventWriter {
                 self.write(Event::Following { ahead: ahead.as_deref().map(str::to_owned), token })
             }
             // A moment between two sessions, or between two places in line, is not worth an event.
-            Role::Out(why @ (LossReason::Paused | LossReason::Unhealthy | LossReason::Refused)) => {
-                self.write(Event::Out { reason: reason(*why) })
-            }
+            Role::Out(
+                why @ (LossReason::Paused | LossReason::Benched | LossReason::Unhealthy | LossReason::Refused),
+            ) => self.write(Event::Out { reason: reason(*why) }),
             _ => Ok(()),
         }
     }
 }
 
 pub(crate) fn campaign(args: CampaignArgs, store: StoreUrl, console: &Console) -> Result<u8, Failure> {
-    let guardian = hooks::guardian_for(&args.hooks)?;
-    block_on(take_part(args, store, guardian, console))
+    let guardians = (hooks::guardian_for(&args.hooks)?, heir::guardian_for(&args.candidate.ready)?);
+    block_on(take_part(args, store, guardians, console))
 }
 
 async fn take_part(
     args: CampaignArgs,
     store: StoreUrl,
-    guardian: Option<Guardian>,
+    (guardian, heir_guardian): (Option<Guardian>, Option<Guardian>),
     console: &Console,
 ) -> Result<u8, Failure> {
     let client = standing_client(&args.candidate, &store).await?;
     let name = candidate_name(&args.candidate);
     let election = client.election(args.target.election.as_str()).map_err(|error| Failure::usage(error.to_string()))?;
     let checks = health::checks(&args.candidate.health);
-    let candidate = election.candidate(name).value(value_bytes(&args.candidate)).health(checks);
+    let candidate = election.candidate(name.as_str()).value(value_bytes(&args.candidate)).health(checks);
     // Its work is done by the program that reads what we say.
     let candidate = equipped(candidate.work_outlives_process(), &args.candidate);
     let mut quit = Quit::new()?;
     let grace = client.settings().grace;
+    let leave_within = leave_within(&args.candidate, client.group().is_some());
+    let ready = &args.candidate.ready;
+    let heir = HeirHooks::start(ready, heir_guardian, &args.target.election, &name, grace, console);
+    let candidate = heir.iter().fold(candidate, |candidate, heir| heir.equip(candidate));
     let mut hooks = Hooks::new(args.hooks, guardian, args.target.election.clone(), grace, console.clone());
     let mut writer = EventWriter { election: args.target.election, json: args.format.json, last: None };
     let outcome = async {
@@ -139,14 +147,19 @@ async fn take_part(
             () = quit.asked() => return left_before_it_was_in_line(),
             never = say_what_is_waited_for(console) => match never {},
         };
-        let mut campaign = Campaign { candidacy, hooks: &mut hooks, writer: &mut writer, quit: &mut quit };
-        campaign.hold(&election, &store, console).await
+        let (hooks, writer, quit) = (&mut hooks, &mut writer, &mut quit);
+        let heir = heir.as_ref();
+        let mut campaign = Campaign { candidacy, hooks, heir, writer, quit, leave_within, console };
+        campaign.hold(&election, &store).await
     };
     let outcome = outcome.await;
     // Also when the reader has gone, or something broke: the office is not left to expire.
     drop(election);
     close(client, console).await;
     hooks.close().await;
+    if let Some(heir) = heir {
+        heir.close().await;
+    }
     writer.write(outcome?)?;
     Ok(0)
 }
@@ -163,8 +176,12 @@ fn left_before_it_was_in_line() -> Result<Event, Failure> {
 struct Campaign<'a> {
     candidacy: Candidacy<Unfenced>,
     hooks: &'a mut Hooks,
+    heir: Option<&'a HeirHooks>,
     writer: &'a mut EventWriter,
     quit: &'a mut Quit,
+    /// How long an heir is looked for before it leaves.
+    leave_within: Duration,
+    console: &'a Console,
 }
 
 /// How a term ended for this process.
@@ -180,12 +197,8 @@ enum Ended {
 
 impl Campaign<'_> {
     /// Stands, leads, loses and stands again, until there is a reason to leave for good.
-    async fn hold(
-        &mut self,
-        election: &Election<Unfenced>,
-        store: &StoreUrl,
-        console: &Console,
-    ) -> Result<Event, Failure> {
+    async fn hold(&mut self, election: &Election<Unfenced>, store: &StoreUrl) -> Result<Event, Failure> {
+        let console = self.console;
         let mut roles = self.candidacy.roles();
         let mut claims = ClaimKeeper::new(store, console);
         let mut rests_until = None;
@@ -216,19 +229,48 @@ impl Campaign<'_> {
         }
     }
 
+    /// In office, until something ends that: what, why, and whether we are to leave for good.
+    async fn serve(&mut self, leadership: &Leadership<Unfenced>) -> (Ended, LossReason, bool) {
+        let term = leadership.term();
+        let mut failed = pin!(self.hooks.elected_has_failed(&term));
+        tokio::select! {
+            biased;
+            () = self.quit.asked() => {}
+            lost = term.stopping() => return (Ended::Lost, lost.reason(), false),
+            () = &mut failed => return (Ended::Failed, LossReason::Unhealthy, false),
+        }
+        if self.leave_within.is_zero() || !self.quit.forget_sigterm() {
+            return (Ended::Left, LossReason::Resigned, true);
+        }
+        let within = show(self.leave_within);
+        self.console.note(format!("looking for one to take the office, for {within} at most"));
+        tokio::select! {
+            biased;
+            found = leadership.hand_over(self.leave_within) => match found {
+                Ok(lost) => (Ended::Lost, lost.reason(), true),
+                Err(why) => {
+                    self.console.note(format!("nobody takes the office: {why}"));
+                    (Ended::Left, LossReason::Resigned, true)
+                }
+            },
+            // Whoever asks once more does not wait for an heir.
+            () = self.quit.asked() => (Ended::Left, LossReason::Resigned, true),
+            () = &mut failed => (Ended::Left, LossReason::Resigned, true),
+        }
+    }
+
     /// One term, and its hooks: whatever becomes of it, `lost` comes last.
     async fn lead(&mut self, leadership: Leadership<Unfenced>, claim: Option<Claim>) -> Result<Ended, Failure> {
+        if let Some(heir) = self.heir {
+            heir.elected().await;
+            self.hooks.set_ready(leadership.was_ready());
+        }
         let bounded = leadership.term().deadline() != Timestamp::MAX;
         let remaining_ms = bounded.then(|| u64::try_from(leadership.remaining().as_millis()).unwrap_or(u64::MAX));
         let token = leadership.token_if_any().map(|token| token.get());
         self.writer.write(Event::Elected { token, remaining_ms })?;
         let term = leadership.term();
-        let (ended, why) = tokio::select! {
-            biased;
-            () = self.quit.asked() => (Ended::Left, LossReason::Resigned),
-            lost = term.stopping() => (Ended::Lost, lost.reason()),
-            () = self.hooks.elected_has_failed(&term) => (Ended::Failed, LossReason::Unhealthy),
-        };
+        let (ended, why, leaves) = self.serve(&leadership).await;
         if ended == Ended::Failed {
             // Out of line from now on: it would be elected again at once.
             self.candidacy.set_healthy(false);
@@ -251,6 +293,7 @@ impl Campaign<'_> {
         } else {
             self.quit.was_asked().await
         };
+        let asked = asked || leaves;
         let released = give_back(leadership, claim, asked);
         let (hooks, writer) = (&mut *self.hooks, &mut *self.writer);
         let ending = async {
@@ -294,6 +337,7 @@ struct Quit {
     term: SignalListener,
     int: SignalListener,
     asked: bool,
+    by_sigterm: bool,
 }
 
 impl Quit {
@@ -310,7 +354,7 @@ impl Quit {
             .map_err(|error| Failure::error(format!("cannot read standard input: {error}")))?;
         let (term, int) =
             (SignalListener::new(SignalKind::terminate())?, SignalListener::new(SignalKind::interrupt())?);
-        Ok(Quit { input, term, int, asked: false })
+        Ok(Quit { input, term, int, asked: false, by_sigterm: false })
     }
 
     /// Safe to cancel, and answers again once it has.
@@ -320,12 +364,19 @@ impl Quit {
         }
         tokio::select! {
             _ = &mut self.input => {}
-            () = self.term.heard() => {}
+            () = self.term.heard() => self.by_sigterm = true,
             () = self.int.heard() => {}
             // Without a reader, the office is of no use.
             () = reader_gone() => {}
         }
         self.asked = true;
+    }
+
+    /// If SIGTERM has asked: from now on something else would have to ask again.
+    fn forget_sigterm(&mut self) -> bool {
+        let forgotten = std::mem::take(&mut self.by_sigterm);
+        self.asked &= !forgotten;
+        forgotten
     }
 
     async fn was_asked(&mut self) -> bool {

@@ -128,6 +128,13 @@ fn concerns(wanted: Option<usize>, status: &Status) -> Vec<String> {
     if let Some(frozen) = status.frozen.as_ref().filter(|frozen| age(&frozen.order) > Some(FORGOTTEN)) {
         concerns.push(format!("frozen {}", frozen.order));
     }
+    for order in status.benched.iter() {
+        let leads = status.leader().is_some_and(|leader| leader.name.as_deref() == Some(&*order.name));
+        if leads || age(&order.order) > Some(FORGOTTEN) {
+            let who = if leads { "the leader" } else { &*order.name };
+            concerns.push(format!("{who} is benched {}", order.order));
+        }
+    }
     let waiting = followers(status);
     if let Some(wanted) = wanted.filter(|wanted| !status.vacant && waiting < *wanted) {
         concerns.push(format!("{waiting} in line behind it, and not {wanted}"));

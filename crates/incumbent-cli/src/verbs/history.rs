@@ -130,7 +130,7 @@ fn how_it_ended(term: &TermRecord, leads: bool) -> String {
 }
 
 /// What came of stopping it from outside.
-pub(super) fn what_came_of(shot: &Shot) -> String {
+pub(in crate::verbs) fn what_came_of(shot: &Shot) -> String {
     let (attempt, by) = (shot.attempt, shot.by);
     let why = match shot.order.reason.is_empty() {
         true => String::new(),

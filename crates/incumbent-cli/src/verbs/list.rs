@@ -60,7 +60,7 @@ pub(super) async fn read_all<F: Fencing>(client: &Client<F>, names: Vec<Election
 pub(super) fn current(rows: Vec<Row>) -> Vec<Row> {
     let is_past = |status: &Status| {
         let ordered = status.paused.is_some() || status.frozen.is_some() || status.ended || status.handover.is_some();
-        status.candidates.is_empty() && !ordered
+        status.candidates.is_empty() && status.benched.is_empty() && !ordered
     };
     rows.into_iter().filter(|(_, reading)| !reading.as_ref().is_ok_and(|reading| is_past(reading.get()))).collect()
 }
@@ -145,7 +145,10 @@ fn table(rows: &[Row]) -> Vec<String> {
 /// What was ordered, unless that is why nobody leads.
 fn orders(status: &Status) -> String {
     let orders = [("paused", status.paused.is_some() && !status.vacant), ("frozen", status.frozen.is_some())];
-    orders.into_iter().filter(|(_, counts)| *counts).map(|(word, _)| format!(", {word}")).collect()
+    let orders = orders.into_iter().filter(|(_, counts)| *counts).map(|(word, _)| format!(", {word}"));
+    let benched =
+        Some(status.benched.iter().len()).filter(|count| *count > 0).map(|count| format!(", {count} benched"));
+    orders.chain(benched).collect()
 }
 
 fn led_by(reading: &Result<Reading<Status>, ReadError>) -> String {

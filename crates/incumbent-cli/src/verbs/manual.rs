@@ -18,9 +18,9 @@ const ENVIRONMENT: &[(&str, &str)] = &[
     ),
     ("XDG_STATE_HOME, HOME", "Where this user's own store is, if none is named: see FILES."),
     (
-        "INCUMBENT_ELECTION, INCUMBENT_NAME, INCUMBENT_TOKEN, INCUMBENT_STORE_ID",
-        "Set by `incumbent run` for COMMAND: the election, this candidate's name, the fencing token of its term, and \
-         the identity of the store that gave it.",
+        "INCUMBENT_ELECTION, INCUMBENT_NAME, INCUMBENT_TOKEN, INCUMBENT_STORE_ID, INCUMBENT_LAST_TERM",
+        "Set by `incumbent run` for COMMAND: the election, this candidate's name, the fencing token of its term, the \
+         identity of the store that gave it, and how the last term ended.",
     ),
     ("NOTIFY_SOCKET", "Where `incumbent run` tells a service manager that it is ready and whether it leads."),
     (

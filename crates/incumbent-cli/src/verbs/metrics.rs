@@ -22,7 +22,7 @@ const TO_PRINT: &str = "leave --output out to print";
 type Figure = fn(&Reading<Status>) -> Option<f64>;
 
 /// What is said of each election: a name, a kind, what it means, and the figure.
-const FIGURES: [(&str, &str, &str, Figure); 15] = [
+const FIGURES: [(&str, &str, &str, Figure); 16] = [
     ("vacant", "gauge", "Whether nobody leads.", |reading| truth(reading.get().vacant)),
     ("leader_token", "gauge", "The fencing token of the leader; a change of it is a change of office.", |reading| {
         reading.get().leader()?.token.map(|token| token.get() as f64)
@@ -30,6 +30,9 @@ const FIGURES: [(&str, &str, &str, Figure); 15] = [
     ("followers", "gauge", "How many wait behind the leader.", |reading| Some(followers(reading.get()) as f64)),
     ("paused", "gauge", "Whether an operator has paused it.", |reading| truth(reading.get().paused.is_some())),
     ("frozen", "gauge", "Whether an operator has frozen it.", |reading| truth(reading.get().frozen.is_some())),
+    ("benched", "gauge", "How many names operators keep out of the line.", |reading| {
+        Some(reading.get().benched.iter().len() as f64)
+    }),
     ("held_back", "gauge", "Whether health has moved it too often, and waits for an operator.", |reading| {
         truth(reading.get().held_back.is_some())
     }),

@@ -1,5 +1,6 @@
 //! What each verb does.
 
+pub(crate) mod bench;
 pub(crate) mod campaign;
 pub(crate) mod check;
 pub(crate) mod claims;
@@ -274,6 +275,12 @@ fn equipped(candidate: Candidate<Unfenced>, standing: &CandidateArgs) -> Candida
     let candidate = stonith::armed(candidate, &standing.fence);
     let candidate = standing.priority.into_iter().fold(candidate, Candidate::priority);
     if standing.record { candidate.recorded() } else { candidate }
+}
+
+/// How long a leader looks for an heir before it leaves. A member of a group has none to look for:
+/// its group sees to that when it gives the office back.
+fn leave_within(standing: &CandidateArgs, among_peers: bool) -> Duration {
+    if among_peers { Duration::ZERO } else { standing.leave_within }
 }
 
 /// What is advertised need not be text.

@@ -1,12 +1,16 @@
 //! The acts of an operator: transfer, resign, depose, pause, resume, freeze, unfreeze, ack, end.
+//! Those about the bench are in `bench.rs`.
+//!
 //! Each returns once it has taken effect.
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::env;
+use std::fmt;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use incumbent::{Election, ElectionName, Forecast, Operator, OperatorError, Unfenced, Unfinished};
+use incumbent::{Election, ElectionName, Forecast, Operator, OperatorError, TransferPhase, Unfenced, Unfinished};
 use serde::Serialize;
 
 use super::read::{described, quoted};
@@ -24,7 +28,7 @@ use crate::store_url::StoreUrl;
 /// How many characters of who gives an order are kept, each of four bytes at most.
 const MOST_OF_A_NAME: usize = 60;
 /// What to do when it is not known whether a single write was done.
-const OR_ELSE: &str = "check `incumbent status`, and repeat the command";
+pub(super) const OR_ELSE: &str = "check `incumbent status`, and repeat the command";
 
 #[derive(Serialize)]
 struct Done<'a> {
@@ -67,39 +71,57 @@ impl WouldJson<'_> {
 }
 
 /// One act on one election.
-struct Act<'a> {
+pub(super) struct Act<'a> {
     verb: &'static str,
-    name: &'a ElectionName,
-    args: &'a ActArgs,
-    election: Election<Unfenced>,
+    pub(super) name: &'a ElectionName,
+    pub(super) args: &'a ActArgs,
+    pub(super) election: Election<Unfenced>,
     store: &'a StoreUrl,
     console: &'a Console,
+    /// How far a transfer has come, and since when.
+    phase: Cell<Option<(TransferPhase, Instant)>>,
+}
+
+/// What is left of a transfer that was not done in time.
+struct LeftOfTransfer<'a>(&'a Act<'a>);
+
+impl fmt::Display for LeftOfTransfer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = quoted(self.0.name);
+        match self.0.phase.get() {
+            Some((TransferPhase::Draining, _)) => write!(
+                f,
+                "the leader has begun to stop its work, and hands over once that has ended: look at `incumbent status {name}`"
+            ),
+            _ => write!(f, "the request has been withdrawn, and `incumbent status {name}` says who leads"),
+        }
+    }
 }
 
 /// How long an operator waits without a word, and how often more is said.
 const SILENCE: Duration = Duration::from_secs(3);
 
 impl<'a> Act<'a> {
-    async fn new(
+    pub(super) async fn new(
         verb: &'static str,
         args: &'a ActArgs,
         store: &'a StoreUrl,
         console: &'a Console,
     ) -> Result<Act<'a>, Failure> {
         let name = &args.target.election;
-        Ok(Act { verb, name, args, election: election(name, store).await?, store, console })
+        Ok(Act { verb, name, args, election: election(name, store).await?, store, console, phase: Cell::new(None) })
     }
 
     /// Someone who orders it, by name and with a reason.
-    fn operator(&self, order: &OrderArgs) -> Operator {
+    pub(super) fn operator(&self, order: &OrderArgs) -> Operator {
         self.election.operator().by(order.by.clone().unwrap_or_else(user_at_host)).reason(&order.reason)
     }
 
     /// Carries it out. What is left if it is written and not done in time is said in `or_else`.
-    async fn carry_out<T>(
+    pub(super) async fn carry_out<T>(
         &self,
         act: impl Future<Output = Result<T, OperatorError>>,
-        or_else: &str,
+        or_else: impl fmt::Display,
     ) -> Result<T, Failure> {
         // The act itself keeps the time; this is for a store that does not answer at all.
         let limit = self.args.timeout + Duration::from_secs(1);
@@ -113,7 +135,7 @@ impl<'a> Act<'a> {
                 let is_written =
                     matches!(error, OperatorError::TimedOut { missing, .. } if missing != Unfinished::RecordWritten);
                 let failure = Failure::of_act(error, &quoted(self.name));
-                if is_written { failure.next(or_else) } else { failure }
+                if is_written { failure.next(or_else.to_string()) } else { failure }
             }),
             Err(_) => Err(Failure::new(Code::Timeout, format!("not done within {}", show(limit)))),
         };
@@ -123,7 +145,7 @@ impl<'a> Act<'a> {
         })
     }
 
-    fn cannot(&self) -> String {
+    pub(super) fn cannot(&self) -> String {
         match self.verb {
             "fenced" => format!("cannot say that the last leader of {} has stopped", self.name),
             "cancel" => format!("cannot cancel a transfer of {}", self.name),
@@ -138,10 +160,11 @@ impl<'a> Act<'a> {
 
     /// Says that nobody is there to heed an order: the name may be mistyped. A store that does not
     /// answer soon is left to the order itself.
-    async fn note_if_unknown(&self) {
+    pub(super) async fn note_if_unknown(&self) {
         let Ok(Ok(reading)) = tokio::time::timeout(SILENCE, self.election.status()).await else { return };
         let status = reading.get();
         let ordered = status.paused.is_some() || status.frozen.is_some() || status.ended || status.deposed.is_some();
+        let ordered = ordered || !status.benched.is_empty();
         if self.store.keeps_line()
             && status.group.is_none()
             && status.candidates.is_empty()
@@ -152,13 +175,39 @@ impl<'a> Act<'a> {
         }
     }
 
+    /// Says how far a transfer has come.
+    fn note_phase(&self, phase: TransferPhase, heir: &str) {
+        let since = self.phase.replace(Some((phase, Instant::now()))).map(|(_, since)| since.elapsed());
+        let after = since.map_or_else(String::new, |since| format!(" after {}", show(since)));
+        self.console.note(match phase {
+            TransferPhase::Asked => format!("asked: the leader hands over once {heir} is next in line and ready"),
+            TransferPhase::Preparing => format!("{heir} gets ready, and the leader leads on"),
+            TransferPhase::Draining => format!("{heir} is ready{after}: the leader stops its work"),
+            TransferPhase::Released => format!("released{after}: {heir} is first in line"),
+            _ => return,
+        });
+    }
+
+    /// What is waited for, if that is known.
+    fn waited_for(&self) -> String {
+        let Some((phase, since)) = self.phase.get() else { return String::new() };
+        let what = match phase {
+            TransferPhase::Asked => "others step aside, or the heir has not answered",
+            TransferPhase::Preparing => "the heir gets ready",
+            TransferPhase::Draining => "the leader stops its work",
+            _ => "the heir takes office",
+        };
+        format!(": {what}, for {}", show(since.elapsed()))
+    }
+
     /// Says now and then that it is not done yet, and what the store last answered.
     async fn say_what_is_waited_for(&self) -> Infallible {
         let began = Instant::now();
         loop {
             tokio::time::sleep(SILENCE).await;
             let so_far = show(began.elapsed());
-            self.console.note(format!("{} of {} is not done after {so_far}{}", self.verb, self.name, last_error()));
+            let (verb, name, phase) = (self.verb, self.name, self.waited_for());
+            self.console.note(format!("{verb} of {name} is not done after {so_far}{phase}{}", last_error()));
         }
     }
 
@@ -183,7 +232,7 @@ impl<'a> Act<'a> {
     }
 
     /// Says that it is done, and who leads now.
-    async fn report(&self, what: &str, token: Option<u64>) -> Result<u8, Failure> {
+    pub(super) async fn report(&self, what: &str, token: Option<u64>) -> Result<u8, Failure> {
         let leader = self.election.leader().await?.into_inner();
         if self.args.format.json {
             let leader = leader.as_ref().map(CandidateJson::new);
@@ -191,7 +240,7 @@ impl<'a> Act<'a> {
         } else {
             let now = match leader {
                 Some(leader) => format!("{} leads now", described(&leader)),
-                None if self.verb == "resume" => "candidates come back by themselves".to_owned(),
+                None if matches!(self.verb, "resume" | "unbench") => "candidates come back by themselves".to_owned(),
                 None => "nobody leads now".to_owned(),
             };
             out(&format!("{what}: {now}"))?;
@@ -223,8 +272,8 @@ pub(crate) async fn transfer(args: TransferArgs, store: StoreUrl, console: &Cons
         let forecast = act.carry_out(operator.foresee_transfer(to, act.args.timeout), OR_ELSE).await?;
         return act.foretell(&forecast);
     }
-    let or_else = format!("the request has been withdrawn, and `incumbent status {}` says who leads", quoted(act.name));
-    act.carry_out(operator.transfer(to, act.args.timeout), &or_else).await?;
+    let transfer = operator.transfer_and_tell(to, act.args.timeout, |phase| act.note_phase(phase, to));
+    act.carry_out(transfer, LeftOfTransfer(&act)).await?;
     act.report("transferred", None).await
 }
 

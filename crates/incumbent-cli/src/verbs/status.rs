@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use incumbent::{
-    CandidateInfo, Deposed, Election, ElectionName, Frozen, GroupStatus, Handover, Order, Pending, Reading, Shot,
-    Sighting, Silence, Status, TermRecord, Unfenced,
+    BenchOrder, Benched, CandidateInfo, Deposed, Election, ElectionName, Frozen, GroupStatus, Handover, Order, Pending,
+    Reading, Shot, Sighting, Silence, Status, TermRecord, Unfenced,
 };
 use serde::Serialize;
 
@@ -19,7 +19,7 @@ use crate::args::StatusArgs;
 use crate::duration::{ms, show};
 use crate::failure::{Code, Failure, fenced_command};
 use crate::json::{self, CandidateJson, VERSION};
-use crate::output::{Console, Paint, json_text, out, printable, said};
+use crate::output::{Console, Paint, json_text, out, printable, said, shell_word};
 use crate::store_url::StoreUrl;
 
 /// How many followers are named before the rest is only counted.
@@ -45,6 +45,8 @@ pub(super) struct StatusJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     first: Option<String>,
     frozen: Option<FrozenJson>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    benched: Vec<BenchedJson>,
     handover: Option<HandoverJson>,
     ended: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,6 +120,26 @@ impl FrozenJson {
     }
 }
 
+/// A name that is kept out of the line.
+#[derive(Serialize)]
+pub(super) struct BenchedJson {
+    name: String,
+    #[serde(flatten)]
+    order: OrderJson,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lasts_ms: Option<u64>,
+    /// Only where it is so.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    leaves_anyway: bool,
+}
+
+impl BenchedJson {
+    fn new(order: &BenchOrder) -> BenchedJson {
+        let (name, lasts_ms) = (order.name.to_string(), order.lasts.map(ms));
+        BenchedJson { name, order: OrderJson::new(&order.order), lasts_ms, leaves_anyway: order.vacates }
+    }
+}
+
 #[derive(Serialize)]
 struct HandoverJson {
     from: u64,
@@ -125,6 +147,8 @@ struct HandoverJson {
     /// Only where it is so.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     for_health: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    for_bench: bool,
     #[serde(flatten)]
     order: OrderJson,
 }
@@ -154,6 +178,8 @@ pub(super) enum Vacancy<'a> {
     /// An operator removed a leader, and none is known to have come after it.
     Deposed(&'a Deposed),
     NoCandidates,
+    /// The same, and these names are kept out of the line.
+    Benched(&'a Benched),
     /// The first in line is not in office yet, or no longer.
     Pending(&'a CandidateInfo, Pending),
     /// Of peers: too few answer.
@@ -192,6 +218,8 @@ impl<'a> Vacancy<'a> {
             Some(Vacancy::Pending(head, pending))
         } else if let Some(deposed) = last_deposed(status) {
             Some(Vacancy::Deposed(deposed))
+        } else if !status.benched.is_empty() {
+            Some(Vacancy::Benched(&status.benched))
         } else {
             Some(Vacancy::NoCandidates)
         }
@@ -208,6 +236,7 @@ impl<'a> Vacancy<'a> {
             Vacancy::Ended => "ended",
             Vacancy::Deposed(_) => "deposed",
             Vacancy::NoCandidates => "no_candidates",
+            Vacancy::Benched(_) => "benched",
             Vacancy::Pending(_, Pending::Leaving) => "leaving",
             Vacancy::Pending(_, Pending::Fencing) => "fencing",
             Vacancy::Pending(..) => "taking",
@@ -278,6 +307,15 @@ impl<'a> Vacancy<'a> {
                  record. If that lasts, its log says what it waits for; does the store take writes?",
                 described(head)
             ),
+            Vacancy::Benched(benched) => {
+                let names: Vec<_> = benched.iter().map(|order| printable(&order.name)).collect();
+                let first = benched.iter().next().map_or_else(String::new, |order| shell_word(&order.name));
+                format!(
+                    "Nobody leads because nobody is in line, and {} may not stand: `incumbent unbench {name} {first}` lets \
+                     it. Is any other candidate running, and fit?",
+                    names.join(" and ")
+                )
+            }
             Vacancy::NoCandidates => {
                 let why = if store.keeps_line() { " because nobody is in line" } else { "" };
                 format!(
@@ -403,10 +441,12 @@ pub(super) fn to_json<'a>(name: &'a ElectionName, store: &StoreUrl, reading: &Re
         paused: status.paused.as_ref().map(OrderJson::new),
         first: status.first.as_deref().map(str::to_owned),
         frozen: status.frozen.as_ref().map(FrozenJson::new),
+        benched: status.benched.iter().map(BenchedJson::new).collect(),
         handover: status.handover.as_ref().map(|handover| HandoverJson {
             from: handover.from.get(),
             to: handover.heir.as_ref().map(|heir| heir.token.get()),
             for_health: handover.for_health,
+            for_bench: handover.for_bench,
             order: OrderJson::new(&handover.order),
         }),
         ended: status.ended,
@@ -506,6 +546,13 @@ impl Page {
             let lasts = frozen.lasts.map_or_else(String::new, |lasts| format!("; for {}", show(lasts)));
             self.notable("frozen", &format!("{}{lasts}", ordered(&frozen.order)));
         }
+        for order in status.benched.iter() {
+            let lasts = order.lasts.map_or_else(String::new, |lasts| format!("; for {}", show(lasts)));
+            let (who, said) = (printable(&order.name), ordered(&order.order));
+            let said = said.strip_prefix("yes: ").unwrap_or(&said);
+            let undo = format!("incumbent unbench {} {}", quoted(name), shell_word(&order.name));
+            self.notable("benched", &format!("{who}: {said}{lasts}; until `{undo}`"));
+        }
         if let Some(held_back) = status.held_back {
             let (ago, name) = (ago(held_back.at_ms), quoted(name));
             let what = "three changes for health within ten minutes";
@@ -523,10 +570,11 @@ impl Page {
 fn under_way(handover: &Handover) -> String {
     let heir = handover.heir.as_ref();
     let to = heir.map_or_else(|| "the next in line".to_owned(), |heir| format!("token {}", heir.token));
-    let by = match handover.for_health {
-        true => ", since the leader is unwell".to_owned(),
-        false if handover.order.by.is_empty() => String::new(),
-        false => format!(", {}", printable(&handover.order.to_string())),
+    let by = match handover {
+        handover if handover.for_health => ", since the leader is unwell".to_owned(),
+        handover if handover.for_bench => ", since the leader is benched".to_owned(),
+        handover if handover.order.by.is_empty() => String::new(),
+        handover => format!(", {}", printable(&handover.order.to_string())),
     };
     format!("from token {} to {to}, under way{by}", handover.from)
 }
@@ -586,10 +634,13 @@ fn named(one: &CandidateInfo) -> String {
     format!("{}{token}{unwell}{}", json::name(one), priority(one, " "))
 }
 
-/// Why a leader that is unwell is still there. What holds it has a row of its own.
+/// Why a leader that is unwell or benched is still there. What holds it has a row of its own.
 fn why_it_stays(status: &Status, followers: &[CandidateInfo]) -> Option<String> {
     let held = status.frozen.is_some() || status.held_back.is_some();
-    let unwell = status.leader().is_some_and(|leader| leader.unwell) && !held;
+    let is_benched =
+        |leader: &CandidateInfo| leader.name.as_deref().and_then(|name| status.benched.get(name)).is_some();
+    let benched = status.frozen.is_none() && status.leader().is_some_and(is_benched);
+    let unwell = benched || (status.leader().is_some_and(|leader| leader.unwell) && !held);
     // Nobody gets past one of another library.
     let mut ours = followers.iter().take_while(|one| one.id.is_some());
     let nobody_fit = unwell && ours.all(|one| one.unwell);

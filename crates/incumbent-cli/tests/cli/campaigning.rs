@@ -47,6 +47,7 @@ fn a_follower_hears_of_its_turn_and_a_leader_of_its_loss() {
     assert_eq!(b.json()["event"], "elected");
 
     b.signal(Signal::TERM);
+    assert_eq!(b.json(), event(json!({"event": "stopping", "reason": "transferred"})));
     assert_eq!(b.json(), event(json!({"event": "resigned"})));
     assert_eq!(b.wait(), Some(0));
     assert_eq!(a.json()["event"], "elected");

@@ -1,11 +1,14 @@
 //! `doctor`, and what a host remembers of a store: findings on real processes and directories.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use incumbent::fence::{FencingToken, FileFence};
-use incumbent::{ElectionName, StoreId, Token};
+use incumbent::store::{Cas, Office, Paused, Store};
+use incumbent::{ElectionName, Order, StoreId, Token};
+use incumbent_file::FileStore;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
@@ -254,7 +257,7 @@ fn two_hosts_that_are_one_are_not_both_asked() {
 }
 
 /// Whether nobody has this lock, which a command and all that it started hold while they live.
-fn is_free(lock: &std::path::Path) -> bool {
+fn is_free(lock: &Path) -> bool {
     lock.exists() && flock(fs::File::open(lock).unwrap(), FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
@@ -302,8 +305,74 @@ fn a_host_that_does_not_answer_is_named_and_nothing_found_is_not_said() {
     }
 }
 
+/// Changes the record of the election, as somebody did long ago.
+fn change_record(host: &Host, change: impl FnOnce(Office) -> Office) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (store, election) = (FileStore::open(host.path("store")).unwrap(), ElectionName::new("jobs/x").unwrap());
+        let office = store.line(&election, 1).await.unwrap().office;
+        let version = office.version;
+        assert_eq!(store.set_office(&election, version, &change(office)).await.unwrap(), Cas::Done);
+    });
+}
+
+#[test]
+fn an_order_that_was_forgotten_is_found_with_who_gave_it_when_and_why() {
+    let host = Host::new();
+    host.ok(["run", "jobs/x", "--", "true"]);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let at = |hours: u64| u64::try_from((now - Duration::from_secs(hours * 3600)).as_millis()).unwrap();
+    let paused = |hours| Paused::new(Order::new("ada@ops1", at(hours), "new disk"));
+    change_record(&host, |office| office.with_paused(paused(1)));
+    assert_eq!(diagnosis(&host, &[]), nothing(), "an hour ago");
+    change_record(&host, |office| office.with_paused(paused(25)));
+    let (findings, _, code) = doctor(&host, &[]);
+    let seen = findings[0]["seen"][0].as_str().unwrap();
+    assert_eq!((&findings[0]["finding"], code), (&json!("D11"), Some(10)));
+    for words in ["ada@ops1", "new disk", "paused"] {
+        assert!(seen.contains(words), "{words}: {seen}");
+    }
+}
+
+#[test]
+fn a_fence_that_has_not_heard_of_the_leader_yet_is_said_and_no_fault() {
+    let host = Host::new();
+    host.ok(["run", "jobs/x", "--", "true"]);
+    let (_leader, token) = lead(&host, "a");
+    let fence = mark(&host, "behind", token - 1, claims(&host)[0]["store"].as_str().unwrap());
+    assert_eq!(diagnosis(&host, &["--fence", &fence]), found("D07", 0));
+}
+
+/// Everything that is in this folder, and how it is.
+fn contents(folder: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.extend(contents(&path));
+        }
+        let bytes = path.is_file().then(|| fs::read(&path).unwrap());
+        all.push((path, bytes));
+    }
+    all.sort();
+    all
+}
+
+#[test]
+fn looking_changes_nothing_in_the_store_nor_at_the_fence() {
+    let host = Host::new();
+    host.ok(["run", "--record", "jobs/x", "--", "true"]);
+    host.ok(["pause", "jobs/x"]);
+    let fence = mark(&host, "fence", 99, "another store");
+    let before = (contents(&host.path("store")), contents(&host.path("fence")));
+    assert!(!before.0.is_empty() && !before.1.is_empty());
+    let (findings, code) = diagnosis(&host, &["--fence", &fence]);
+    assert_eq!(code, Some(11), "{findings:?}");
+    assert_eq!((contents(&host.path("store")), contents(&host.path("fence"))), before);
+}
+
 /// A fence in this folder with this mark.
-fn mark(host: &Host, folder: &str, token: u64, store: &str) -> String {
+pub(crate) fn mark(host: &Host, folder: &str, token: u64, store: &str) -> String {
     let fence = FileFence::open(host.path(folder), &ElectionName::new("jobs/x").unwrap()).unwrap();
     fence.write(&FencingToken::new(Token::new(token).unwrap(), StoreId::new(store)), || ()).unwrap();
     format!("file://{}", host.path(folder).display())

@@ -92,6 +92,56 @@ fn a_leader_that_is_killed_with_its_guardian_leaves_its_term_open() {
     assert!(text.lines().next().unwrap().ends_with("open: nobody has said that its work has stopped"), "{text}");
 }
 
+/// Says in the log how the last term ended.
+const SAY_LAST: &str = "echo \"last $INCUMBENT_LAST_TERM\" >>\"$FOLDER/log\"";
+
+#[test]
+fn a_command_is_told_how_the_last_term_ended_and_not_what_its_leader_was_told() {
+    let host = Host::new();
+    let work = format!("{SAY_LAST}; exec sleep 1000");
+    let starts = |options: &[&str]| {
+        let args = [&["run"], options, &["jobs/x", "--shell", "--", &work]].concat();
+        host.start_with(&["INCUMBENT_LAST_TERM=old"], args)
+    };
+    let said = |count: usize, last: &str| {
+        let lines = eventually("it says how the last one ended", || Some(host.log()).filter(|log| log.len() == count));
+        assert_eq!(lines[count - 1], format!("last {last}"));
+    };
+    let leaves = |mut leader: Process| {
+        leader.signal(Signal::TERM);
+        leader.wait();
+    };
+    let leader = starts(&[]);
+    said(1, "unknown");
+    leaves(leader);
+    let leader = starts(&["--record"]);
+    said(2, "none");
+    leaves(leader);
+    let leader = starts(&[]);
+    said(3, "closed");
+    leader.signal(Signal::KILL);
+    let leader = starts(&[]);
+    said(4, "died");
+    kill_with_guardian(&leader);
+    let leader = starts(&[]);
+    said(5, "unfenced");
+    leaves(leader);
+}
+
+#[test]
+fn hooks_are_told_how_the_last_term_ended() {
+    let host = Host::new();
+    host.ok(["run", "--record", "jobs/x", "--", "true"]);
+    let hooks = ["--on-elected", SAY_LAST, "--on-stopping", SAY_LAST, "--on-lost", SAY_LAST];
+    let mut leader =
+        host.start_with(&["INCUMBENT_LAST_TERM=old"], [&["campaign", "jobs/x", "--json"][..], &hooks].concat());
+    assert_eq!(leader.json()["event"], "elected");
+    host.until_logged("last closed");
+    drop(leader.stdin.take());
+    leader.wait();
+    assert_eq!(host.log(), ["last closed"; 3]);
+}
+
 #[cfg(feature = "etcd")]
 #[tokio::test]
 async fn terms_are_on_record_on_a_server_too() {

@@ -222,6 +222,94 @@ fn a_frozen_office_moves_only_when_it_is_unfrozen() {
 }
 
 #[test]
+fn a_benched_leader_hands_over_and_stays_out_until_it_is_taken_back() {
+    let host = Host::new();
+    let mut processes = three(&host);
+    let said = host.run(["bench", "jobs/x", "a"]);
+    assert!(said.code == Some(2) && said.err.contains("needs a --reason"), "{said:?}");
+    let said = host.ok(["bench", "jobs/x", "a", "--dry-run"]);
+    assert!(said.out.starts_with("jobs/x: a (token 1) leads: would hand over to b (token 2)"), "{said:?}");
+    let order = ["--reason", "new disk", "--by", "ada", "--json"];
+    let json = host.ok([&["bench", "jobs/x", "a", "--for", "2h"], &order[..]].concat()).json();
+    assert_eq!((&json["done"], &json["leader"]["name"]), (&json!("bench"), &json!("b")));
+    processes[0].until_said("ordered: bench by ada: new disk");
+    processes[0].until_said("a is benched and not in line, until `incumbent unbench jobs/x a`");
+    assert_eq!(host.line("jobs/x"), ["b", "c"]);
+    let benched = &host.ok(["status", "jobs/x", "--json"]).json()["benched"][0];
+    let read = (&benched["name"], &benched["by"], &benched["reason"], &benched["lasts_ms"]);
+    assert_eq!(read, (&json!("a"), &json!("ada"), &json!("new disk"), &json!(7_200_000)));
+    let status = host.ok(["status", "jobs/x"]).out;
+    assert!(
+        status.contains("benched   a: new disk (by ada, ") && status.contains("; for 2 h; until `incumbent"),
+        "{status}"
+    );
+    assert!(host.ok(["list"]).out.contains("1 in line behind, 1 benched"));
+    let benched = format!("incumbent_benched{{store=\"{}\",election=\"jobs/x\"}} 1\n", host.store());
+    assert!(host.ok(["metrics"]).out.contains(&benched));
+    assert_eq!(host.run(["check", "jobs/x"]).code, Some(0), "a bench of today is no warning");
+
+    // By its name: a new process of that name waits, too, and one that only tries gives up.
+    let tried = host.run(["run", "--try", "--name", "a", "jobs/x", "--", "true"]);
+    assert!(tried.code == Some(122) && tried.err.contains("a was not elected: it is benched"), "{tried:?}");
+    host.ok(["unbench", "jobs/x", "a"]);
+    host.until_in_line("jobs/x", &["b", "c", "a"]);
+    let said = host.run(["unbench", "jobs/x", "a"]);
+    assert!(said.code == Some(3) && said.err.contains("\"a\" is not benched"), "{said:?}");
+}
+
+#[test]
+fn a_leader_without_an_heir_is_benched_only_by_force_and_status_says_why_nobody_leads() {
+    let host = Host::new();
+    let _a = host.start(["run", "--name", "a", "jobs/x", "--", "sleep", "1000"]);
+    host.until_in_line("jobs/x", &["a"]);
+    let order = ["bench", "jobs/x", "a", "--reason", "new disk"];
+    for dry in [&[][..], &["--dry-run"]] {
+        let said = host.run([&order[..], dry].concat());
+        assert!(said.code == Some(1) && said.err.contains("--force leaves the office vacant"), "{said:?}");
+        assert_eq!(said.out.contains("NO HEIR: --force would leave it vacant"), !dry.is_empty(), "{said:?}");
+    }
+    assert_eq!(host.line("jobs/x"), ["a"]);
+    let said = host.ok([&order[..], &["--force", "--dry-run"]].concat());
+    assert!(said.out.contains("NO HEIR: it would leave the office vacant"), "{said:?}");
+    host.ok([&order[..], &["--force"]].concat());
+    let said = host.run(["status", "jobs/x"]);
+    assert_eq!(said.code, Some(3));
+    assert!(said.out.contains("a may not stand: `incumbent unbench jobs/x a` lets it"), "{said:?}");
+    let json = host.run(["status", "jobs/x", "--json"]).json();
+    assert_eq!(json["vacant_because"], "benched", "{json}");
+    // For as long as was said.
+    host.ok(["bench", "jobs/x", "a", "--reason", "less", "--for", "10ms"]);
+    eventually("a leads again", || (host.leader("jobs/x")?.0 == "a").then_some(()));
+}
+
+#[test]
+fn all_of_a_host_are_benched_in_every_election_but_where_it_is_not_wanted() {
+    let host = Host::new();
+    let mut processes = Vec::new();
+    for (election, name) in
+        [("a", "db1-7"), ("a", "db2-9"), ("b", "db1-8"), ("c", "db1"), ("c", "db10-7"), ("d", "db2-9")]
+    {
+        processes.push(host.start(["run", "--name", name, election, "--", "sleep", "1000"]));
+        eventually("it is in line", || host.line(election).iter().any(|other| other == name).then_some(()));
+    }
+    let order = ["bench", "--host", "db1", "--all", "--reason", "new disk"];
+    let said = host.run([&order[..], &["--dry-run"]].concat());
+    assert_eq!(said.code, Some(1), "b has nobody to follow: {said:?}");
+    let lines: Vec<_> = said.out.lines().map(|line| line.split(" (").next().unwrap()).collect();
+    assert_eq!(lines, ["a: db1-7", "b: db1-8", "c: db1"], "{said:?}");
+    let said = host.ok([&order[..], &["--except", "b"]].concat());
+    assert_eq!(said.out.lines().count(), 2, "{said:?}");
+    for (election, names) in [("a", &["db2-9"][..]), ("b", &["db1-8"]), ("c", &["db10-7"]), ("d", &["db2-9"])] {
+        assert_eq!(host.line(election), names, "{election}");
+    }
+    host.ok(["unbench", "--host", "db1", "--all"]);
+    host.until_in_line("a", &["db2-9", "db1-7"]);
+    host.until_in_line("c", &["db10-7", "db1"]);
+    let said = host.run(["unbench", "--host", "db1", "--all"]);
+    assert!(said.code == Some(3) && said.err.contains("nobody of host db1"), "{said:?}");
+}
+
+#[test]
 fn a_freeze_for_a_while_ends_by_itself() {
     let host = Host::new();
     let _processes = three(&host);
@@ -345,6 +433,8 @@ fn a_transfer_that_is_called_off_is_told_to_the_one_who_waits_for_it() {
 #[test]
 fn an_order_to_an_election_that_nobody_knows_says_so() {
     let host = Host::new();
+    let said = host.ok(["bench", "db/bench", "a", "--reason", "new disk"]);
+    assert!(said.err.contains("nobody stands in db/bench: is the name right?"), "{said:?}");
     for order in ["pause", "freeze", "end"] {
         let election = format!("db/{order}");
         let said = host.ok([order, &election]);

@@ -2,13 +2,18 @@
 //! for; interrupted at every question, and another operator beside it.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
+use incumbent::fence::{FencingToken, FileFence};
+use incumbent::{ElectionName, StoreId, Token};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::host::{Host, Process, Said, eventually};
+use crate::doctoring::mark;
+use crate::host::{Host, Process, Said, Spoken, eventually};
+use crate::terminal::on_terminal;
 
 /// Runs a term to its end, and waits until this host remembers it. Answers with its token.
 fn led(host: &Host, more: &[&str]) -> u64 {
@@ -112,6 +117,81 @@ fn a_directory_put_back_from_an_old_copy_is_healed_by_following_the_screen() {
     let said = go_on(&host, &id, &answers);
     assert!(said.code == Some(0) && said.err.contains("is over already"), "{said:?}");
     assert!(host.ok(["status", "jobs/x", "--json"]).json().get("recovery").is_none());
+}
+
+/// The same by hand, and with a fence whose mark is of the store that was there before.
+#[test]
+fn what_is_asked_for_can_be_typed_on_a_terminal_and_a_fence_of_another_store_is_reset() {
+    let host = Host::new();
+    let fence = mark(&host, "fence", 77, "another store");
+    let place = host.path("fence").display().to_string();
+    let _processes = restored(&host);
+    let name = host.ok(["claims", "--json"]).json()["host"].as_str().unwrap().to_owned();
+    let folder = host.path("").display().to_string();
+    let args = ["doctor", "jobs/x", "--recover", "--dir", &folder, "--fence", &fence];
+    let asked_for = |recovery: &mut Process| -> String {
+        let lines = recovery.everything().into_iter().map(|spoken| match spoken {
+            Spoken::Out(line) | Spoken::Err(line) => line + "\n",
+        });
+        lines.collect()
+    };
+    let typed = |more: &[&str], words: &[&str], last_said: &str| {
+        let (mut recovery, mut keys) = on_terminal(&host, &[], &[&args[..], more].concat());
+        words.iter().for_each(|word| keys.write_all(format!("{word}\n").as_bytes()).unwrap());
+        recovery.until_ever_said(last_said);
+        (recovery.wait(), asked_for(&mut recovery))
+    };
+
+    let (code, said) = typed(&[], &["yes"], "Type `stop`");
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("Type `stop`"), "{said}");
+    assert_eq!(host.leader("jobs/x").unwrap().1, 2, "another word does nothing");
+    let id: String = said.split("recovery ").nth(1).unwrap().chars().take(8).collect();
+    let (code, said) = typed(&["--resume", &id], &["stop", &name, "1000", &folder], &format!("Type {place}"));
+    assert_eq!(code, Some(3), "another place is no answer: {said}");
+    let of_before = || FileFence::look(&place, &ElectionName::new("jobs/x").unwrap()).unwrap().unwrap();
+    assert_eq!((of_before().get(), of_before().store.to_string()), (77, "another store".to_owned()));
+
+    let (_, said) = typed(&["--resume", &id], &["1000", &place, "d"], "d leads");
+    for asked in ["Up to which token", &format!("Type {place}"), "Who is to lead first?", "d leads"] {
+        assert!(said.contains(asked), "{asked}: {said}");
+    }
+    let (leader, token) = host.leader("jobs/x").unwrap();
+    assert!(leader == "d" && token > 1000, "{leader} {token}");
+    // It counts tokens of this store now, and refuses those of the other.
+    let store = host.ok(["claims", "--json"]).json()["claims"][0]["store"].as_str().unwrap().to_owned();
+    let fence = FileFence::open(&place, &ElectionName::new("jobs/x").unwrap()).unwrap();
+    let token_of = |token, store: &str| FencingToken::new(Token::new(token).unwrap(), StoreId::new(store));
+    fence.write(&token_of(token, &store), || ()).unwrap();
+    assert!(fence.write(&token_of(u64::MAX / 2, "another store"), || ()).is_err());
+}
+
+#[test]
+fn hosts_are_stopped_and_compared_by_the_commands_that_were_named_and_what_they_say_is_kept() {
+    let host = Host::new();
+    let _process = host.start_lonely("c", &[]);
+    host.until_logged("start 1 c");
+    let claims = r#"echo '{"v":1,"host":"{host}","boot":"{host}","claims":[],"unread":[]}'"#;
+    let stop = r#"echo {host} >>"$FOLDER/stopped"; test {host} = db1"#;
+    let compare = r#"echo "rows of $INCUMBENT_HOST"; case {host} in db1) ;; db2) exit 1 ;; *) exit 7 ;; esac"#;
+    let folder = host.path("").display().to_string();
+    let hosts = ["--host", "db1", "--host", "db2", "--host", "db3", "--claims", claims];
+    let commands = ["--stop-cmd", stop, "--compare-cmd", compare];
+    let args = [&["doctor", "jobs/x", "--recover", "--dir", &folder][..], &hosts, &commands].concat();
+    let said = host.run(&args);
+    assert!(!host.path("stopped").exists(), "nothing is stopped before the word");
+    let id: String = said.err.split("recovery ").nth(1).unwrap_or_else(|| panic!("{said:?}")).chars().take(8).collect();
+    let file = answered(&host, &id);
+    let said = host.run([&args[..], &["--resume", &id, "--answers", &file]].concat());
+    assert!(said.code == Some(2) && said.err.contains("has none for \"survivor\""), "{said:?}");
+    assert_eq!(fs::read_to_string(host.path("stopped")).unwrap(), "db1\ndb2\ndb3\n");
+    let kept = |name: &str| fs::read_to_string(host.path(&format!("recovery-{id}/{name}"))).unwrap();
+    for words in ["--stop-cmd of db2 ended with 1", "db1: same", "db2: differs: ", "db3: could not be compared"] {
+        assert!(said.err.contains(words), "{words}: {said:?}");
+    }
+    assert!(!said.err.contains("--stop-cmd of db1"), "{said:?}");
+    assert_eq!((kept("compare-db1.txt"), kept("compare-db2.txt")), ("rows of db1\n".into(), "rows of db2\n".into()));
+    assert_eq!(host.line("jobs/x"), [""; 0], "its candidates are out, whatever the commands said");
 }
 
 #[test]

@@ -85,7 +85,7 @@ async fn an_election_by_a_majority_of_servers_explains_what_it_rests_on_and_what
     let said = host.ok(on_redlock(&["explain", "jobs/x"]));
     for part in [
         "rests on time",
-        "pause, freeze, end, transfer, resign and depose are refused",
+        "pause, freeze, bench, end, transfer, resign and depose are refused",
         "no election is listed",
         "none: the first",
     ] {
@@ -113,6 +113,10 @@ async fn an_election_by_a_majority_of_servers_explains_what_it_rests_on_and_what
         let said = host.run(on_redlock(&[order, &["jobs/x"]].concat()));
         assert!(said.code == Some(1) && said.err.contains("no office record"), "{order:?}: {said:?}");
         assert!(said.err.contains("stop the leader's process"), "{order:?}: {said:?}");
+    }
+    for dry in [&[][..], &["--dry-run"]] {
+        let said = host.run(on_redlock(&[&["bench", "jobs/x", "a", "--reason", "why"], dry].concat()));
+        assert!(said.code == Some(1) && said.err.contains("there is no bench"), "{said:?}");
     }
     drop(holding);
     let said = host.run(on_redlock(&["history", "jobs/x"]));

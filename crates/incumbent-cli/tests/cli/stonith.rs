@@ -19,16 +19,21 @@ const LASTS: &str = "exec 9>lock; flock 9; sleep 1000 & touch held; sleep 1000; 
 fn left_open_elsewhere() -> Host {
     let host = Host::new();
     host.ok(["run", "jobs/x", "--", "true"]);
+    left_open(&host, "jobs/x");
+    host
+}
+
+/// Another election like that.
+fn left_open(host: &Host, election: &str) {
     let origin = Origin::new("node-1", "another boot", "");
     let last = TermRecord::open(Token::new(1).unwrap(), Incarnation::from_bits(1), "z\ny".into(), origin);
     let office = Office::default().with_terms(Terms::default().with(last));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let store = FileStore::open(host.path("store")).unwrap();
-        let election = ElectionName::new("jobs/x").unwrap();
+        let election = ElectionName::new(election).unwrap();
         store.set_office(&election, Office::default().version, &office).await.unwrap();
     });
-    host
 }
 
 /// A program with this line.
@@ -48,9 +53,60 @@ fn start(host: &Host, more: &[&str], programs: &[String]) -> Process {
     host.start(args)
 }
 
+/// The next leader, whose command says in the log how the last term ended.
+fn told_of_the_last(host: &Host, more: &[&str]) -> Process {
+    let mut args = vec!["run", "--name", "b"];
+    args.extend(more);
+    args.extend(["jobs/x", "--shell", "--", "echo \"last $INCUMBENT_LAST_TERM\" >>\"$FOLDER/log\""]);
+    host.start(args)
+}
+
+#[test]
+fn a_command_is_told_whether_the_last_leader_was_stopped_from_outside() {
+    let host = left_open_elsewhere();
+    let failing = program(&host, "fails", "exit 1");
+    let armed = |program, then| {
+        ["--fence-targets", "node-1", "--fence-delay", "10ms", "--fence-cmd", program, "--on-fence-failure", then]
+    };
+    let _next = told_of_the_last(&host, &armed(&failing, "anyway"));
+    host.until_logged("last unfenced");
+
+    let host = left_open_elsewhere();
+    let stopping = program(&host, "stops", "exit 0");
+    let _next = told_of_the_last(&host, &armed(&stopping, "refuse"));
+    host.until_logged("last fenced");
+
+    let host = left_open_elsewhere();
+    let failing = program(&host, "fails", "exit 1");
+    let _next = told_of_the_last(&host, &armed(&failing, "refuse"));
+    until_result(&host, "failed");
+    host.ok(["fenced", "jobs/x", "--token", "1", "--i-have-checked"]);
+    host.until_logged("last fenced");
+}
+
+/// A process has one election: what a host shoots at is counted by all of them together.
+#[test]
+fn two_processes_of_a_host_count_their_shots_together() {
+    let host = left_open_elsewhere();
+    left_open(&host, "jobs/y");
+    let programs = [program(&host, "switch-off", "echo shot >> ran")];
+    let _first = start(&host, &[], &programs);
+    until_result(&host, "stopped");
+    let args = ["run", "--fence-targets", "node-1", "--fence-delay", "10ms", "--fence-cmd", &programs[0]];
+    let _second = host.start(args.iter().chain(&["jobs/y", "--", "sleep", "1000"]));
+    let failed = |shot: &Value| shot["result"] == "failed";
+    let shot = eventually("no second shot", || Some(shot_of(&host, "jobs/y")).filter(failed));
+    assert!(shot["order"]["reason"].as_str().unwrap().contains("shot at less than ten minutes ago"), "{shot}");
+    assert_eq!(fs::read_to_string(host.path("ran")).unwrap(), "shot\n");
+}
+
 /// What is on record of the shot at the last leader.
 fn shot(host: &Host) -> Value {
-    host.run(["history", "jobs/x", "--json"]).json()["terms"][0]["fence"].clone()
+    shot_of(host, "jobs/x")
+}
+
+fn shot_of(host: &Host, election: &str) -> Value {
+    host.run(["history", election, "--json"]).json()["terms"][0]["fence"].clone()
 }
 
 fn until_result(host: &Host, result: &str) -> Value {
@@ -149,6 +205,18 @@ fn what_is_said_of_stopping_the_last_leader_needs_a_program_that_stops_it() {
     }
     // The one that is stopped need not be one that stops others.
     host.ok(["run", "--record", "--fence-as", "plug-1", "jobs/x", "--", "true"]);
+    let terms = host.run(["history", "jobs/x", "--json"]).json()["terms"].clone();
+    assert_eq!(terms[0]["target"], "plug-1", "{terms}");
+    assert_eq!(terms[0]["boot"].as_str().unwrap().len(), 32, "{terms}");
+}
+
+#[test]
+fn a_doctor_who_finds_the_term_left_open_says_what_came_of_stopping_it() {
+    let host = left_open_elsewhere();
+    let _next = start(&host, &["--on-fence-failure", "anyway"], &[program(&host, "switch-off", "exit 7")]);
+    eventually("b leads", || host.leader("jobs/x"));
+    let said = host.run(["doctor", "jobs/x"]);
+    assert!(said.out.contains("D12") && said.out.contains("failed: switch-off exited with 7"), "{said:?}");
 }
 
 /// Everything that says so can be copied as it is.
@@ -226,6 +294,22 @@ fn a_program_does_not_outlive_the_one_that_was_killed_while_it_ran() {
     next.wait();
     lock_is_free(&host);
     assert_eq!(shot(&host)["result"], "claimed", "it may have been fired");
+}
+
+#[test]
+fn the_next_one_after_one_that_died_over_its_shot_says_that_it_may_have_been_fired() {
+    let host = left_open_elsewhere();
+    let mut first = start(&host, &["--fence-timeout", "10m"], &[program(&host, "lasts", LASTS)]);
+    eventually("the program runs", || host.path("held").exists().then_some(()));
+    first.signal(Signal::KILL);
+    first.wait();
+    let text = host.ok(["history", "jobs/x"]).out;
+    assert!(text.contains("attempt 1 to stop it from outside, by token 2, may have been made"), "{text}");
+    let stops = program(&host, "stops", "echo attempt $INCUMBENT_ATTEMPT >> ran");
+    let mut next = start(&host, &[], &[stops]);
+    next.until_said("stopping node-1 from outside, which may have been shot at before");
+    until_result(&host, "stopped");
+    assert_eq!(fs::read_to_string(host.path("ran")).unwrap(), "attempt 2\n");
 }
 
 #[test]

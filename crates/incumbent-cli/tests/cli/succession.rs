@@ -199,6 +199,9 @@ fn rolling_restart(options: &[&str]) -> usize {
         let mut restarted = running.remove(name).unwrap();
         restarted.signal(Signal::TERM);
         restarted.wait();
+        if place == 0 {
+            restarted.until_ever_said("the office was transferred");
+        }
         host.until_in_line("jobs/x", &line);
         eventually("the first in line at work", || {
             let started = host.log().into_iter().rfind(|said| said.starts_with("start"))?;

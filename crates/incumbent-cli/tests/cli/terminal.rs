@@ -20,7 +20,7 @@ const SLEEPER: [&str; 4] = ["--", "sh", "-c", "echo up; exec sleep 1000"];
 
 /// Starts it, by way of another program if there is one, in a session with a terminal of its own;
 /// and that terminal's other side.
-fn on_terminal(host: &Host, by_way_of: &[&str], args: &[&str]) -> (Process, File) {
+pub(crate) fn on_terminal(host: &Host, by_way_of: &[&str], args: &[&str]) -> (Process, File) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&ours).unwrap();
     unlockpt(&ours).unwrap();

@@ -4,13 +4,14 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::host::{Host, Said, finish};
 
-const VERBS: [&str; 28] = [
+const VERBS: [&str; 30] = [
     "run",
     "campaign",
     "leader",
@@ -31,6 +32,8 @@ const VERBS: [&str; 28] = [
     "resume",
     "freeze",
     "unfreeze",
+    "bench",
+    "unbench",
     "ack",
     "end",
     "peers",
@@ -54,6 +57,38 @@ fn assert_usage(said: &Said, words: &[&str]) {
     for word in words {
         assert!(said.err.contains(word), "{word:?} is missing: {said:?}");
     }
+}
+
+/// Whoever follows a message at night finds the page.
+#[test]
+fn every_runbook_that_is_named_is_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(root.join("../../docs/runbooks.md")).unwrap();
+    let anchors: Vec<String> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("## "))
+        .map(|title| title.to_lowercase().replace(' ', "-"))
+        .collect();
+    let (mut folders, mut named) = (vec![root.join("src")], 0);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap();
+            for start in ["runbooks.md#", "runbook: \""] {
+                for rest in text.split(start).skip(1) {
+                    let is_in_it = |letter: char| letter.is_ascii_lowercase() || letter == '-';
+                    let anchor: String = rest.chars().take_while(|letter| is_in_it(*letter)).collect();
+                    named += usize::from(!anchor.is_empty());
+                    assert!(anchor.is_empty() || anchors.contains(&anchor), "{anchor:?} in {}", path.display());
+                }
+            }
+        }
+    }
+    assert!(named > 15, "{named}");
 }
 
 #[test]

@@ -239,7 +239,7 @@ impl Candidacy {
         self.choice = Choice::Asked { nonce, until: now + within, refused: false };
         self.notices.line_read = false;
         let order = Order::new(self.who.name.clone(), 0, REASON);
-        let handover = Handover::new(held.token, heir, nonce, within).ordered(order);
+        let handover = Handover::new(held.token, heir, nonce, within).ordered(order).at_vacancy();
         let op = self.set_office(self.office.clone().with_handover(handover));
         self.call(now, op, out);
     }

@@ -1,8 +1,9 @@
 //! Notices in the office record that this candidate has to act on: handing over, being the heir,
 //! stepping aside.
 
+use super::heir::declined;
 use super::record::Opening;
-use super::{Candidacy, CountedFreeze, Following, State};
+use super::{Candidacy, CountedOrder, Following, State};
 use crate::entry::Held;
 use crate::machine::{Event, LossReason, Op};
 use crate::name::MAX_LINE;
@@ -14,7 +15,7 @@ use crate::time::Timestamp;
 impl Candidacy {
     /// What a leader owes to the office record, one call at a time.
     pub(super) fn leader_duty(&mut self, now: Timestamp, held: &Held, out: &mut Outbox) -> Option<Op> {
-        if let Some(op) = self.freeze_that_is_over(now) {
+        if let Some(op) = self.freeze_that_is_over(now).or_else(|| self.benches_that_are_over(now)) {
             return Some(op);
         }
         if let Some(office) = self.office_without_wait().filter(|_| !self.notices.keeps_others_out) {
@@ -23,14 +24,20 @@ impl Candidacy {
         if let Some(op) = self.own_transfer_notice(held, out) {
             return Some(op);
         }
+        if let Some(op) = self.departure_called_off(held) {
+            return Some(op);
+        }
         let Some(handover) = self.handover_to_carry_out(held).cloned() else {
             // Carried out, refused or withdrawn: there is nothing to give up any more, and no alarm
             // for it.
             if self.settings.policy.clears_alarms() {
                 self.notices.seen = None;
             }
-            return self.leftovers(now, held).or_else(|| self.search_for_heir(now, held, out));
+            let op = self.departure_duty(out).or_else(|| self.leftovers(now, held));
+            return op.or_else(|| self.search_for_heir(now, held, out));
         };
+        // What comes to be refused is to be read by others before our next periodic look.
+        self.notices.tidies = false;
         if let Some(why) = self.choice.refusal_of(&handover) {
             return Some(self.refusal(why));
         }
@@ -40,13 +47,16 @@ impl Candidacy {
         if handover.for_health && !self.requested.unwell {
             return Some(self.refusal(Refusal::Recovered));
         }
+        if handover.for_bench && !self.is_benched() {
+            return Some(self.refusal(Refusal::Unbenched));
+        }
         let give_up_at = match self.notices.seen {
             Some((nonce, until)) if nonce == handover.nonce => until,
             _ => {
                 // The watch that is armed knows nothing of the heir.
                 self.disarm(out);
                 self.notices.line_read = false;
-                let until = now + handover.within;
+                let until = self.patience_for(now, &handover);
                 self.notices.seen = Some((handover.nonce, until));
                 until
             }
@@ -99,7 +109,7 @@ impl Candidacy {
         };
         if self.freeze.is_none_or(|known| known.id != frozen.id) {
             let until = frozen.lasts.map_or(Timestamp::MAX, |lasts| now + lasts);
-            self.freeze = Some(CountedFreeze { id: frozen.id, until, stays: false });
+            self.freeze = Some(CountedOrder { id: frozen.id, until, stays: false });
         }
     }
 
@@ -122,7 +132,7 @@ impl Candidacy {
         freeze.until = again_at;
         let told = std::mem::replace(&mut freeze.stays, true);
         if let Some(frozen) = self.office.frozen.as_ref().filter(|_| !told) {
-            self.event(Event::FreezeStays(frozen.order.clone()), out);
+            self.event(Event::OrderStays(Act::Freeze, frozen.order.clone()), out);
         }
     }
 
@@ -131,7 +141,9 @@ impl Candidacy {
         let Some(token) = self.term() else { return };
         let own = self.requested.transfer.as_ref().map(|(_, _, nonce)| *nonce);
         for (act, order) in self.office.news_since(before, token) {
-            let is_own = |handover: &Handover| Some(handover.nonce) == own || self.choice.is_by(handover);
+            let is_own = |handover: &Handover| {
+                Some(handover.nonce) == own || self.choice.is_by(handover) || self.departure.is_by(handover)
+            };
             if act != Act::Transfer || !self.office.handover.as_ref().is_some_and(is_own) {
                 self.event(Event::Ordered(act, order), out);
             }
@@ -165,12 +177,15 @@ impl Candidacy {
             }
             (State::Office(_), _) => {
                 self.on_search_failed(out);
+                self.end_departure(Refusal::Unable, out);
                 self.notices.unable = asked;
                 self.notices.keeps_others_out = self.office_without_wait().is_some();
                 self.on_freeze_stays(now, out);
+                self.on_benches_stay(now, out);
                 self.refuse_own_transfer(Refusal::Unable, out);
             }
             (State::Following(_), _) => self.notices.found_void = asked,
+            (State::Out, Op::SetOffice(..)) => self.on_benches_stay(now, out),
             _ => self.fail(now, out),
         }
     }
@@ -182,7 +197,7 @@ impl Candidacy {
             self.refuse_own_transfer(Refusal::Frozen, out);
             return None;
         }
-        let is_ours = |handover: &&Handover| handover.for_health || self.choice.is_by(handover);
+        let is_ours = |ours: &&Handover| ours.is_unasked() || self.choice.is_by(ours) || self.departure.is_by(ours);
         if let Some(under_way) = self.office.handover_from(held.token).filter(|under_way| !is_ours(under_way)) {
             if under_way.nonce != nonce {
                 self.refuse_own_transfer(Refusal::Busy, out);
@@ -247,7 +262,11 @@ impl Candidacy {
     /// hint.
     fn on_line_behind_us(&mut self, now: Timestamp, held: &Held, line: &Line, out: &mut Outbox) {
         let Some(handover) = self.handover_to_carry_out(held).cloned() else {
-            return self.on_line_searched(now, held, line, out);
+            return match self.on_line_to_depart(held, line, out) {
+                Some(op) => self.call(now, op, out),
+                None if self.is_departing() => {}
+                None => self.on_line_searched(now, held, line, out),
+            };
         };
         let Some(heir) = &handover.heir else { return };
         if line.office.frozen.is_some() && !self.is_frozen() && self.settings.policy.heeds_freezes() {
@@ -260,20 +279,31 @@ impl Candidacy {
             self.look = true;
             return;
         };
-        let why = match behind.iter().position(|entry| Heir::of(entry).as_ref() == Some(heir)) {
+        let place = behind.iter().position(|entry| Heir::of(entry).as_ref() == Some(heir));
+        if let Some(why) = place.and_then(|place| declined(&behind[place], handover.nonce)) {
+            let op = self.refusal(Refusal::HeirDeclined(why));
+            return self.call(now, op, out);
+        }
+        let why = match place {
             None if line.more => Refusal::TooFar,
             None => Refusal::HeirGone,
-            Some(place) if self.has_fallen_ill(&handover, &behind[place]) => Refusal::HeirUnfit,
+            Some(place)
+                if self.has_fallen_ill(&handover, &behind[place])
+                    || self.knows_a_fitter_heir(&handover, &behind[place], behind) =>
+            {
+                Refusal::HeirUnfit
+            }
             Some(0) if behind[0].ready == Some(handover.nonce) => {
                 let ours = self.requested.transfer.as_ref().is_some_and(|(_, _, nonce)| *nonce == handover.nonce);
                 let guard = self.settings.policy.guards_handovers().then(|| heir.entry.clone());
                 return match (ours, guard) {
                     (true, Some(guard)) => self.cede(guard, out),
+                    (_, guard) if handover.for_bench => self.drain(now, LossReason::Benched, guard, out),
                     (_, guard) if handover.for_health => self.drain(now, LossReason::Unwell, guard, out),
                     (_, guard) => self.drain(now, LossReason::Transferred, guard, out),
                 };
             }
-            Some(0) => return,
+            Some(0) => return self.wait_for_preparing(now, &handover, &behind[0]),
             Some(place) if behind[..place].iter().any(|entry| entry.is_foreign()) => Refusal::ForeignBetween,
             Some(_) => return,
         };
@@ -283,14 +313,12 @@ impl Candidacy {
 
     /// What a follower owes to the office record: to be ready as the heir, or to step aside for it.
     pub(super) fn follower_duty(&self) -> Option<Op> {
-        let State::Following(Following { held: Some(held), ahead, .. }) = &self.state else { return None };
+        let State::Following(Following { held: Some(held), .. }) = &self.state else { return None };
         let handover = self.office.handover.as_ref().filter(|handover| handover.refused.is_none())?;
         let heir = handover.heir.as_ref()?;
         let nonce = handover.nonce;
         if heir.is(held) {
-            let next = ahead.token == handover.from;
-            let said = self.notices.said_ready == Some(nonce);
-            return (next && !said).then(|| Op::Publish(held.clone(), self.published, self.publication(Some(nonce))));
+            return self.heir_duty();
         }
         let between = handover.from < held.token && held.token < heir.token && self.settings.policy.steps_aside();
         let settled = self.notices.stepped_aside == Some(nonce) || self.notices.found_void == Some(nonce);

@@ -100,7 +100,10 @@ impl Candidacy {
         let policy = self.settings.policy;
         let fencing = match &mut self.fencing {
             Some(fencing) if fencing.term == last.token => fencing,
-            other => other.insert(Box::new(Fencing::new(&last, now, delay, self.settings.ttl))),
+            other => {
+                let delay = if policy.waits_for_late_word() { delay } else { Duration::ZERO };
+                other.insert(Box::new(Fencing::new(&last, now, delay, self.settings.ttl)))
+            }
         };
         if !policy.claims_before_shot() {
             let is_first = fencing.fired.replace(1).is_none();

@@ -74,7 +74,8 @@ pub(super) struct FitnessProgress {
 impl Candidacy {
     /// What we are to those who choose a leader.
     pub(super) fn merit(&self) -> Merit {
-        Merit::new(self.is_unwell(), self.who.priority.unwrap_or(0)).gave_way(self.gave_way)
+        let merit = Merit::new(self.is_unwell(), self.who.priority.unwrap_or(0));
+        merit.gave_way(self.gave_way).preparation(self.preparing.word())
     }
 
     /// What our entry is to say now.
@@ -111,7 +112,7 @@ impl Candidacy {
 
     pub(super) fn on_unwell(&mut self, unwell: bool) {
         self.requested.unwell = unwell;
-        if !unwell {
+        if !self.would_rather_go() {
             self.forget_search();
         }
     }
@@ -126,15 +127,17 @@ impl Candidacy {
 
     /// When an unwell leader looks for an heir again.
     pub(super) fn next_search(&self, held: &Held) -> Option<Timestamp> {
-        let is_free = !self.is_frozen() && !self.is_held_back() && self.handover_to_carry_out(held).is_none();
-        (self.requested.unwell && is_free).then_some(self.fitness.search_at)
+        // What is held back is health. A bench is an order.
+        let is_held = self.is_frozen() || (self.is_held_back() && !self.is_benched());
+        let is_free = !is_held && self.handover_to_carry_out(held).is_none();
+        (self.would_rather_go() && is_free).then_some(self.fitness.search_at)
     }
 
     /// As an unwell leader: looks who in line is fit, now and then.
     pub(super) fn search_for_heir(&mut self, now: Timestamp, held: &Held, out: &mut Outbox) -> Option<Op> {
-        if self.requested.unwell && self.is_frozen() {
+        if self.would_rather_go() && self.is_frozen() {
             self.stay(Stay::Frozen, out);
-        } else if self.requested.unwell && self.is_held_back() {
+        } else if self.requested.unwell && self.is_held_back() && !self.is_benched() {
             self.stay(Stay::HeldBack, out);
         }
         if self.next_search(held).is_none_or(|at| now < at) {
@@ -154,12 +157,19 @@ impl Candidacy {
             self.look = true;
             return;
         };
-        let Some(heir) = self.choose_heir(behind) else { return self.stay(Stay::NobodyFit, out) };
+        let Some(heir) = self.choose_heir(behind) else {
+            if !self.leave_unfollowed(now, out) {
+                self.stay(Stay::NobodyFit, out);
+            }
+            return;
+        };
         let office = self.office.clone();
-        let to = if self.has_changed_too_often(now) {
+        let benched = self.is_benched();
+        let to = if self.has_changed_too_often(now) && !benched {
             office.with_held_back(HeldBack::new(held.token))
         } else {
-            let handover = Handover::new(held.token, heir, self.rng.nonce(), self.patience()).for_health();
+            let handover = Handover::new(held.token, heir, self.rng.nonce(), self.patience());
+            let handover = if benched { handover.for_bench() } else { handover.for_health() };
             self.fitness.search_at = now + self.search_every();
             self.fitness.attempts += 1;
             office.with_handover(handover)
@@ -230,13 +240,13 @@ impl Candidacy {
 
     /// Whether the one that was chosen for its fitness is not fit any more.
     pub(super) fn has_fallen_ill(&self, handover: &Handover, heir: &Entry) -> bool {
-        handover.for_health && heir.merit.unwell && self.settings.policy.picks_fit_heirs()
+        handover.is_unasked() && heir.merit.unwell && self.settings.policy.picks_fit_heirs()
     }
 
-    /// The office record was read: tells that a handover of ours for health was refused, once.
+    /// The office record was read: tells that a handover of our own accord was refused, once.
     pub(super) fn note_refusal(&mut self, before: &Office, out: &mut Outbox) {
         let Some(handover) = &self.office.handover else { return };
-        let is_ours = handover.for_health && self.requested.unwell && self.term() == Some(handover.from);
+        let is_ours = handover.is_unasked() && self.would_rather_go() && self.term() == Some(handover.from);
         let is_news = before.handover.as_ref().is_some_and(|known| known.refused.is_none());
         if let Some(why) = handover.refused.filter(|why| is_ours && is_news && *why != Refusal::Frozen) {
             self.stay(Stay::Refused(why), out);
@@ -246,7 +256,7 @@ impl Candidacy {
     /// The line cannot be read, or the record not be written.
     pub(super) fn on_search_failed(&mut self, out: &mut Outbox) {
         if let State::Office(_) = &self.state
-            && self.requested.unwell
+            && self.would_rather_go()
         {
             self.stay(Stay::Refused(Refusal::Unable), out);
         }
@@ -254,7 +264,8 @@ impl Candidacy {
 
     fn stay(&mut self, why: Stay, out: &mut Outbox) {
         if self.fitness.stays.replace(why) != Some(why) {
-            self.event(Event::Stays(why), out);
+            let stays = if self.is_benched() { Event::StaysBenched(why) } else { Event::Stays(why) };
+            self.event(stays, out);
         }
     }
 }

@@ -7,11 +7,14 @@
 //! answer, a spurious wake-up or a wake-up that never came leads through the same code as the happy
 //! path.
 
+mod bench;
 mod choice;
+mod departure;
 mod duties;
 mod fencing;
 mod fitness;
 mod flawed;
+mod heir;
 mod progress;
 mod record;
 mod term;
@@ -37,9 +40,12 @@ use crate::standing::{Cursor, Fault, Head, Seen, StillBehind, Watched};
 use crate::tenure::{Rules, Tenure};
 use crate::terms::TermRecord;
 use crate::time::Timestamp;
+use bench::BenchProgress;
 use choice::Choice;
+use departure::Departure;
 use fencing::Fencing;
 use fitness::FitnessProgress;
+use heir::Preparing;
 use record::Unclosed;
 
 /// One candidate in one line.
@@ -71,7 +77,8 @@ pub(crate) struct Candidacy {
     published: Version,
     office: Office,
     /// The freeze that the office record speaks of.
-    freeze: Option<CountedFreeze>,
+    freeze: Option<CountedOrder>,
+    bench: BenchProgress,
     cursor: Cursor,
     call: Option<Call>,
     next_call: u64,
@@ -108,6 +115,10 @@ pub(crate) struct Candidacy {
     fitness: FitnessProgress,
     /// As the first in line: who is to take the office.
     choice: Choice,
+    /// As a leader whose program is about to leave: whom it hands over to.
+    departure: Departure,
+    /// As the heir of a handover: what it does to get ready.
+    preparing: Preparing,
     /// We were first and could not take office, or were asked to resign, and have not led since.
     gave_way: bool,
 }
@@ -128,11 +139,11 @@ struct Requested {
     failed: bool,
 }
 
-/// A freeze, as this candidacy counts its time.
+/// An order for a while, as this candidacy counts its time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct CountedFreeze {
+struct CountedOrder {
     id: Nonce,
-    /// When it is over, and this leader takes it out of the record.
+    /// When it is over, and is taken out of the record.
     until: Timestamp,
     /// The store has refused that, and the log was told.
     stays: bool,
@@ -143,6 +154,8 @@ struct CountedFreeze {
 struct NoticeProgress {
     /// As the leader: the request being carried out, and when to give it up.
     seen: Option<(Nonce, Timestamp)>,
+    /// As the leader: the request whose heir was given longer, since it is getting ready.
+    prepares: Option<Nonce>,
     /// As the leader: the line has been read since the last hint.
     line_read: bool,
     /// As the leader: what the office record says about terms that are over may go.
@@ -244,6 +257,7 @@ impl Candidacy {
             published: Version::NONE,
             office: Office::default(),
             freeze: None,
+            bench: BenchProgress::default(),
             cursor: Cursor::default(),
             call: None,
             next_call: 0,
@@ -275,6 +289,8 @@ impl Candidacy {
             notices: NoticeProgress::default(),
             fitness: FitnessProgress::default(),
             choice: Choice::default(),
+            departure: Departure::default(),
+            preparing: Preparing::default(),
             gave_way: false,
         }
     }
@@ -395,7 +411,8 @@ impl Candidacy {
                 self.backoff.until().or_else(|| [watch, close, self.next_look()].into_iter().flatten().min())
             }
         };
-        [self.tenure.next_timeout(), self.take_office_by, work].into_iter().flatten().min()
+        let ends = [self.tenure.next_timeout(), self.leaves_for_bench_at(), self.take_office_by];
+        ends.into_iter().flatten().chain(work).min()
     }
 
     /// When the call that is out is given up.
@@ -414,6 +431,7 @@ impl Candidacy {
             State::Out if self.requested.leave => None,
             State::Out => match self.barred() {
                 Some(LossReason::Paused) => reread,
+                Some(LossReason::Benched) => [reread, self.bench_ends()].into_iter().flatten().min(),
                 Some(_) => None,
                 None => self.may_rejoin().then_some(self.stay_out_until),
             },
@@ -422,7 +440,9 @@ impl Candidacy {
             }
             State::Office(held) if self.tenure.serves() => {
                 let handover = self.notices.seen.map(|(_, until)| until);
-                [reread, handover, self.freeze_ends(), self.next_search(held)].into_iter().flatten().min()
+                let orders = [self.freeze_ends(), self.bench_ends()];
+                let looks = [reread, handover, self.next_search(held)];
+                looks.into_iter().chain(orders).flatten().min()
             }
             State::Unproven(_) => [reread, self.fence_at, self.choice.ends_at()].into_iter().flatten().min(),
             State::Enlisting { .. } | State::Office(_) | State::Withdrawing(..) | State::Done => None,
@@ -447,6 +467,8 @@ impl Candidacy {
             Some(LossReason::Paused)
         } else if self.requested.unhealthy {
             Some(LossReason::Unhealthy)
+        } else if self.is_benched() {
+            Some(LossReason::Benched)
         } else {
             None
         }

@@ -14,6 +14,7 @@ impl Candidacy {
     pub(super) fn step(&mut self, now: Timestamp, out: &mut Outbox) {
         // What stands against being in line comes first, whatever else is under way.
         self.heed_bars(now, out);
+        self.update_preparation(out);
         // A rest that is over asks for no more wake-ups, also where no watch is wanted any more.
         self.watch_backoff.resting(now);
         self.close_backoff.resting(now);
@@ -46,6 +47,9 @@ impl Candidacy {
         let too_late = self.take_office_by.is_some_and(|by| now >= by).then_some(LossReason::Refused);
         self.gave_way |= too_late.is_some();
         let Some(why) = self.must_leave_line().or(too_late) else { return };
+        if self.leads_benched(why) && !self.is_to_leave_for_bench(now) {
+            return;
+        }
         match &self.state {
             // A candidacy that was let go leads on until its term is over, and so does one on a
             // session that is to be replaced.
@@ -85,10 +89,17 @@ impl Candidacy {
             return self.finish(true, out);
         }
         if let Some(why) = self.barred() {
+            if why == LossReason::Benched {
+                self.tell_benched(out);
+            }
             // A hint is answered with a look whatever bars us: armed again from the old cursor, the
             // watch would fire at once.
-            if self.look || (why == LossReason::Paused && now >= self.reread_at) {
+            let rereads = matches!(why, LossReason::Paused | LossReason::Benched);
+            if self.look || (rereads && now >= self.reread_at) {
                 return self.call(now, Op::Line(self.who.election.clone(), 1), out);
+            }
+            if let Some(op) = self.benches_that_are_over(now).filter(|_| why == LossReason::Benched) {
+                return self.call(now, op, out);
             }
             return self.arm(now, out);
         }
@@ -98,6 +109,7 @@ impl Candidacy {
         self.disarm(out);
         self.incarnation = self.rng.incarnation();
         self.say_fitness_anew();
+        self.tell_benched_anew();
         self.state = State::Enlisting { stray: None, sent: false };
         self.enlist(now, out);
     }
@@ -134,10 +146,14 @@ impl Candidacy {
         // We were first and are no longer, or could not close our term in its time.
         let closing = if self.close_backoff.until().is_none() { self.closing() } else { None };
         let op = closing.or_else(|| self.follower_duty()).or_else(|| self.fitness_to_publish());
-        if let Some(op) = op {
-            return self.call(now, op, out);
+        if matches!(op, None | Some(Op::Publish(..))) {
+            // What is said changes the store: a watch that came after it would begin in the past,
+            // which etcd serves up to 100 ms late. For an heir that is when its leader goes.
+            self.arm(now, out);
         }
-        self.arm(now, out);
+        if let Some(op) = op {
+            self.call(now, op, out);
+        }
     }
 
     /// First in line, and not on the way into office.
@@ -214,6 +230,8 @@ impl Candidacy {
                     _ => self.event(Event::TransferRefused(Refusal::Leaving), out),
                 }
             }
+            Command::Prepared(nonce, answer) => self.on_prepared(nonce, answer),
+            Command::HandOver(within) => self.on_hand_over(within, out),
             Command::Healthy(healthy) => self.requested.unhealthy = !healthy,
             Command::Unwell(unwell) => self.on_unwell(unwell),
             Command::Lapsed(term) => {
@@ -303,7 +321,8 @@ impl Candidacy {
                 let seen_at = self.settings.policy.rival_timed_from(call.sent_at, now);
                 let since = self.silent_since(&ahead, seen_at);
                 let news = !matches!(&self.state, State::Following(before) if before.ahead.token == ahead.token);
-                if news {
+                // One that is benched leaves again, and waits for nobody's office.
+                if news && !self.is_benched() {
                     self.event(Event::Following(Box::new(ahead.clone())), out);
                 }
                 self.take_office_by = None;
@@ -370,7 +389,9 @@ impl Candidacy {
         self.settle_unclosed();
         self.log_orders(&before, out);
         self.count_freeze(now);
+        self.count_benches(now, &before, out);
         self.note_refusal(&before, out);
+        self.note_departure_refused(&before);
         self.count_changes(now, &before);
         let bars = |office: &Office| office.paused.as_ref().is_some_and(|paused| self.is_barred_by(paused));
         if bars(&self.office) && !bars(&before) {
@@ -403,6 +424,7 @@ impl Candidacy {
         };
         self.published = version;
         self.fitness.said_unwell = Some(said.merit.unwell);
+        self.note_preparation_said(said.merit.preparation);
         if said.ready.is_some() {
             self.notices.said_ready = said.ready;
             return;

@@ -86,12 +86,10 @@ impl Candidacy {
             return Opening::Done;
         }
         let before = self.led_before.as_deref().filter(|before| self.office.terms.get(before.token).is_none());
-        // In a record that was copied from another store, our token may be another's.
-        let is_of = |term: &TermRecord, token, incarnation| term.token == token && term.incarnation == incarnation;
-        let mut terms = self.office.terms.iter().rev();
-        let last = before.or_else(|| terms.find(|term| !is_of(term, held.token, Some(held.incarnation))));
+        let last = before.or_else(|| self.office.terms.before(held.token, held.incarnation));
         let mut unclosed = self.unclosed.iter().map(|unclosed| &unclosed.term);
-        let mut is_ours = |term: &TermRecord| unclosed.any(|ours| is_of(term, ours.token, ours.incarnation));
+        let mut is_ours =
+            |term: &TermRecord| unclosed.any(|ours| term.token == ours.token && term.incarnation == ours.incarnation);
         let at_large = last.filter(|last| last.is_at_large() && !is_ours(last));
         let has_died = match (at_large, self.examined) {
             (Some(last), Some((token, has_died))) if token == last.token => has_died,
@@ -141,6 +139,7 @@ impl Candidacy {
 
     /// Our term has ended, or will not begin: notes why, and by whose order.
     pub(super) fn note_end(&mut self, why: LossReason) {
+        let benched = self.bench_order().map(|benched| benched.order.clone());
         let office = &self.office;
         for Unclosed { term, .. } in self.unclosed.iter_mut().filter(|unclosed| unclosed.term.end == TermEnd::Open) {
             let order = match why {
@@ -148,6 +147,7 @@ impl Candidacy {
                     office.handover_from(term.token).map(|asked| &asked.order)
                 }
                 LossReason::Paused => office.paused.as_ref().map(|paused| &paused.order),
+                LossReason::Benched => benched.as_ref(),
                 LossReason::Ended => office.ended.as_ref().map(|ended| &ended.order),
                 LossReason::Deposed => office.deposed.as_ref().map(|deposed| &deposed.order),
                 _ => None,

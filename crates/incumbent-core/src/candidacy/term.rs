@@ -69,8 +69,9 @@ impl Candidacy {
         self.backoff.succeeded();
         self.forget_last_term();
         self.disarm(out);
-        let (term, title) = (self.tenure.term(), Title::Entry(held));
-        self.event(Event::Elected { term, title, deadline: self.tenure.deadline() }, out);
+        let (term, deadline) = (self.tenure.term(), self.tenure.deadline());
+        let last_term = self.office.terms.last_term(held.token, held.incarnation);
+        self.event(Event::Elected { term, title: Title::Entry(held), last_term, deadline }, out);
         // What was to be proclaimed is in the entry already.
         self.requested.proclaim = None;
         self.notices = super::NoticeProgress::default();
@@ -145,6 +146,7 @@ impl Candidacy {
             Step::Stopping { why, hard_stop } => {
                 self.event(Event::Stopping { why, hard_stop }, out);
                 self.refuse_own_transfer(Refusal::Leaving, out);
+                self.forget_departure();
                 self.disarm(out);
                 if !self.settings.policy.stops_before_release() {
                     self.withdraw(held, None, out);
@@ -152,6 +154,7 @@ impl Candidacy {
             }
             Step::Unelected(why, then) => {
                 self.refuse_own_transfer(Refusal::Leaving, out);
+                self.forget_departure();
                 self.note_end(why);
                 self.event(Event::Unelected(why), out);
                 match then {
@@ -175,23 +178,24 @@ impl Candidacy {
             self.event(Event::Ordered(Act::Depose, deposed.order.clone()), out);
         }
         let why = if deposed.is_some() { LossReason::Deposed } else { LossReason::EntryDeleted };
-        self.on_claim_gone(now, why, out);
+        self.on_title_gone(now, why, out);
     }
 
     /// The store has forgotten the session, and with it our entry.
     pub(super) fn on_session_down(&mut self, now: Timestamp, out: &mut Outbox) {
         self.session = None;
         self.session_ends = false;
+        self.tell_benched_anew();
         self.give_up_call(out);
         self.backoff.succeeded();
-        self.on_claim_gone(now, LossReason::Expired, out);
+        self.on_title_gone(now, LossReason::Expired, out);
         self.tenure.prove(Timestamp::ZERO);
         self.event(Event::Out(LossReason::NoSession), out);
     }
 
     /// Nothing of ours is in line any more.
-    fn on_claim_gone(&mut self, now: Timestamp, why: LossReason, out: &mut Outbox) {
-        let step = self.tenure.claim_gone(why);
+    fn on_title_gone(&mut self, now: Timestamp, why: LossReason, out: &mut Outbox) {
+        let step = self.tenure.title_gone(why);
         match &self.state {
             State::Office(_) if step.is_some() => self.carry_out(step, out),
             // The entry was only kept until the work has stopped.

@@ -654,7 +654,7 @@ fn a_leader_that_may_not_take_out_a_freeze_leads_on_says_so_once_and_tries_again
     }
     until_it_takes_out(&mut driven, &held, &record);
     driven.fails(Fault::Permanent);
-    let stays = driven.events.iter().filter(|event| matches!(event, Event::FreezeStays(_)));
+    let stays = driven.events.iter().filter(|event| matches!(event, Event::OrderStays(Act::Freeze, _)));
     assert_eq!(stays.count(), 1, "{:?}", driven.events);
     assert!(!driven.events.iter().any(|event| matches!(event, Event::Stopping { .. } | Event::Failed)));
     // The rights are back.
@@ -671,7 +671,11 @@ fn a_freeze_that_is_not_over_ends_in_time_though_another_write_was_refused() {
     driven.answer(standing(Place::Leading(held.clone()), asked.clone()));
     assert!(matches!(driven.asks(), Op::SetOffice(..)), "it refuses: {:?}", driven.asks());
     driven.fails(Fault::Permanent);
-    assert!(!driven.events.iter().any(|event| matches!(event, Event::FreezeStays(_))), "{:?}", driven.events);
+    assert!(
+        !driven.events.iter().any(|event| matches!(event, Event::OrderStays(Act::Freeze, _))),
+        "{:?}",
+        driven.events
+    );
     until_it_takes_out(&mut driven, &held, &asked);
 }
 

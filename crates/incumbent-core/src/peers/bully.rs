@@ -181,6 +181,7 @@ mod tests {
     use crate::peers::policy::RankPolicy;
     use crate::peers::{Group, Input, Output, RankSettings, TermRules};
     use crate::standing::Cas;
+    use crate::terms::LastTerm;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -252,7 +253,12 @@ mod tests {
         for other in [1, 2, 3, 5] {
             assert!(outputs.contains(&send(other, Message::Coordinator)));
         }
-        let elected = Event::Elected { term: TermNo(1), title: Title::Rank, deadline: Timestamp::MAX };
+        let elected = Event::Elected {
+            term: TermNo(1),
+            title: Title::Rank,
+            last_term: LastTerm::Unknown,
+            deadline: Timestamp::MAX,
+        };
         assert!(outputs.contains(&Output::Event(elected)));
     }
 
@@ -341,7 +347,12 @@ mod tests {
 
     #[test]
     fn who_takes_over_is_in_office_once_the_one_before_has_left_or_has_had_its_time() {
-        let elected = Event::Elected { term: TermNo(1), title: Title::Rank, deadline: Timestamp::MAX };
+        let elected = Event::Elected {
+            term: TermNo(1),
+            title: Title::Rank,
+            last_term: LastTerm::Unknown,
+            deadline: Timestamp::MAX,
+        };
         let taker = || {
             let mut taker = member(5, RankSettings { take_over: true, ..PATIENT });
             let outputs = said(&mut taker);
@@ -389,7 +400,8 @@ mod tests {
             hears(&mut highest, at(10), other, RankMessage::Heard { echo: 0, version: 0 }.into());
         }
         let heard = hears(&mut highest, at(20), 4, RankMessage::Heard { echo: 0, version: 0 }.into());
-        let elected = Event::Elected { term: TermNo(1), title: Title::Rank, deadline: at(1_500) };
+        let elected =
+            Event::Elected { term: TermNo(1), title: Title::Rank, last_term: LastTerm::Unknown, deadline: at(1_500) };
         assert_eq!(heard, [Output::Event(elected)]);
         highest.handle(at(1_000), Input::Tick);
         highest.handle(at(1_500), Input::Tick);

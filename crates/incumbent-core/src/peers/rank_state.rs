@@ -21,6 +21,7 @@ use crate::office::Refusal;
 use crate::rng::Rng;
 use crate::standing::Cas;
 use crate::tenure::{Rules, Step, Tenure, Then};
+use crate::terms::LastTerm;
 use crate::time::{Timestamp, nanos};
 
 /// The times and rules of a bully or ring election. All members must use the same.
@@ -393,11 +394,11 @@ impl<M: From<RankMessage>> RankState<M> {
     pub(super) fn follow(&mut self, now: Timestamp, leader: MemberId) {
         let step = match self.settings.policy.waits_for_the_loser() {
             true => self.tenure.must_stop(now, LossReason::Superseded, None),
-            false => self.tenure.claim_gone(LossReason::Superseded),
+            false => self.tenure.title_gone(LossReason::Superseded),
         };
         self.role = RankRole::Listening { leader: Some(leader), heard_at: now };
         self.carry_out(now, step);
-        if self.tenure.has_claim() {
+        if self.tenure.has_title() {
             self.send(leader, RankMessage::Leaving { grace: nanos(self.settings.grace) });
         }
     }
@@ -457,7 +458,7 @@ impl<M: From<RankMessage>> RankState<M> {
     /// Takes in a heartbeat of the leader that is followed, and answers it.
     pub(super) fn hear(&mut self, now: Timestamp, from: MemberId, echo: u64, version: u64, value: Option<Bytes>) {
         self.follow(now, from);
-        if self.tenure.has_claim() {
+        if self.tenure.has_title() {
             // It is told of the new leader when its own term is over.
             return;
         }
@@ -533,7 +534,8 @@ impl<M: From<RankMessage>> RankState<M> {
     fn take_office(&mut self, now: Timestamp, deadline: Timestamp) {
         self.tenure.prove(deadline);
         if self.tenure.begin(now).and_then(|()| self.tenure.take_office(now)).is_ok() {
-            self.event(Event::Elected { term: self.tenure.term(), title: Title::Rank, deadline });
+            let (term, last_term) = (self.tenure.term(), LastTerm::Unknown);
+            self.event(Event::Elected { term, title: Title::Rank, last_term, deadline });
         }
     }
 
@@ -580,7 +582,9 @@ impl<M: From<RankMessage>> RankState<M> {
                     self.drain(now, LossReason::Unhealthy);
                 }
             }
-            Command::Unwell(_) => {}
+            // The rank of those who are left decides, whoever leaves and however.
+            Command::HandOver(Some(_)) => self.event(Event::NoHeir(Refusal::RankDecides)),
+            Command::HandOver(None) | Command::Prepared(..) | Command::Unwell(_) => {}
             Command::Leave => {
                 self.leaving = true;
                 if !self.tenure.in_office() {
@@ -607,7 +611,7 @@ impl<M: From<RankMessage>> RankState<M> {
             self.event(Event::Done { certain: true });
         }
         self.show_role();
-        if self.closing && !self.leads() && !self.tenure.has_claim() && !self.closed {
+        if self.closing && !self.leads() && !self.tenure.has_title() && !self.closed {
             self.closed = true;
             self.out.push_back(Output::Closed);
         }

@@ -301,6 +301,7 @@ mod tests {
     use super::*;
     use crate::machine::{Event, TermNo, Title};
     use crate::peers::{Group, Input, Output, RankSettings, TermRules};
+    use crate::terms::LastTerm;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -412,7 +413,12 @@ mod tests {
             second.handle(at(ms), Input::Tick);
         }
         assert!(second.leads());
-        let elected = Event::Elected { term: TermNo(1), title: Title::Rank, deadline: Timestamp::MAX };
+        let elected = Event::Elected {
+            term: TermNo(1),
+            title: Title::Rank,
+            last_term: LastTerm::Unknown,
+            deadline: Timestamp::MAX,
+        };
         assert!(said(&mut second).contains(&Output::Event(elected)));
     }
 

@@ -107,6 +107,7 @@ fn the_deadline_counts_from_when_the_session_was_asked_for() {
     assert!(driven.events().contains(&Event::Elected {
         term: TermNo(1),
         title: Title::Entry(held),
+        last_term: LastTerm::Unknown,
         deadline: asked + TTL
     }));
 }
@@ -1051,6 +1052,20 @@ fn an_heir_says_that_it_is_ready_only_when_it_is_next() {
     assert!(
         matches!(driven.newest_call().2, Op::Publish(ours, _, said) if ours == held && said.ready == Some(Nonce(42)))
     );
+}
+
+#[test]
+fn an_heir_watches_the_leader_before_it_says_that_it_is_ready() {
+    let mut driven = Driven::standing(candidate());
+    let held = driven.enlisted(5);
+    driven.clear();
+    driven.stands(behind(&held, other(1)), with(handover(1, &held)));
+    let place = |is: &dyn Fn(&Output) -> bool| driven.recent().iter().position(is).expect("it is there");
+    let watches = place(
+        &|output| matches!(output, Output::Watch { what: WatchFor::Entry(_, watched), .. } if watched.ahead == Some(EntryId::new("1"))),
+    );
+    let says = place(&|output| matches!(output, Output::Call(_, _, _, Op::Publish(..))));
+    assert!(watches < says, "{:?}", driven.recent());
 }
 
 /// What others see in the place of an incarnation is the store's to choose.

@@ -87,4 +87,17 @@ impl FirstInLine {
         self.wake();
         self.stands();
     }
+
+    /// Somebody has changed the record.
+    pub(crate) fn reads(&mut self, office: Office) {
+        self.office = office.with_version(Version(self.office.version.0 + 1));
+        self.wakes();
+    }
+
+    pub(crate) fn is_told_to_stop(&self) -> Option<LossReason> {
+        self.events().into_iter().find_map(|event| match event {
+            Event::Stopping { why, .. } => Some(why),
+            _ => None,
+        })
+    }
 }

@@ -30,12 +30,6 @@ impl FirstInLine {
         said
     }
 
-    /// Somebody has changed the record.
-    fn reads(&mut self, office: Office) {
-        self.office = office.with_version(Version(self.office.version.0 + 1));
-        self.wakes();
-    }
-
     /// The leader with this token hands over for its health.
     fn sees_change(&mut self, number: u64, refused: Option<Refusal>) {
         for refused in [None, refused] {
@@ -44,13 +38,6 @@ impl FirstInLine {
             handover.refused = refused;
             self.reads(self.office.clone().with_handover(handover));
         }
-    }
-
-    fn is_told_to_stop(&self) -> Option<LossReason> {
-        self.events().into_iter().find_map(|event| match event {
-            Event::Stopping { why, .. } => Some(why),
-            _ => None,
-        })
     }
 }
 

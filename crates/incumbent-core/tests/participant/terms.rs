@@ -83,6 +83,14 @@ impl Driven {
         events
     }
 
+    /// What it was told of the last term, when it was elected.
+    fn last_term(&self) -> Option<LastTerm> {
+        self.events().into_iter().find_map(|event| match event {
+            Event::Elected { last_term, .. } => Some(last_term),
+            _ => None,
+        })
+    }
+
     fn was_elected(&mut self) -> bool {
         let elected = self.is_elected();
         self.clear();
@@ -433,6 +441,64 @@ fn a_last_term_that_is_open_is_looked_at_before_ours_is_opened_and_may_have_died
     }
 }
 
+#[test]
+fn a_leader_is_told_how_the_last_term_ended_as_the_record_says() {
+    let open = || TermRecord::open(token(3), Incarnation::from_bits(3), "b".into(), origin());
+    let unknown = || TermRecord::unknown(token(3), None, "b".into());
+    let shot = |result| Shot::claimed(token(4), 1).ended(result);
+    for (last, told, word) in [
+        (None, LastTerm::None, "none"),
+        (Some(open().ended(closed(LossReason::Resigned, Order::default()))), LastTerm::Closed, "closed"),
+        (Some(open().ended(TermEnd::Died { at_ms: 1 })), LastTerm::Died, "died"),
+        (Some(open().with_fence(shot(ShotResult::Stopped))), LastTerm::Fenced, "fenced"),
+        (Some(open().with_fence(shot(ShotResult::Released))), LastTerm::Fenced, "fenced"),
+        (Some(unknown().with_fence(shot(ShotResult::Released))), LastTerm::Fenced, "fenced"),
+        (Some(open()), LastTerm::Unfenced, "unfenced"),
+        (Some(open().with_fence(shot(ShotResult::Claimed))), LastTerm::Unfenced, "unfenced"),
+        (Some(unknown().with_fence(shot(ShotResult::TimedOut))), LastTerm::Unfenced, "unfenced"),
+        (Some(unknown()), LastTerm::Unknown, "unknown"),
+    ] {
+        let (mut driven, held) = Driven::enlisting(true, false);
+        let older = TermRecord::unknown(token(2), None, "c".into());
+        let terms = last.map(|last| Terms::default().with(older).with(last)).unwrap_or_default();
+        driven.stands(Place::Leading(held), Office::default().with_terms(terms));
+        if let Some((_, Op::Examine(_))) = driven.call {
+            driven.answer(Ok(Answer::Examined { died: false }));
+        }
+        driven.cas(Cas::Done);
+        assert_eq!((driven.last_term(), told.word()), (Some(told), word));
+    }
+}
+
+#[test]
+fn what_becomes_of_the_last_leader_before_office_is_what_its_successor_is_told() {
+    let (mut driven, held) = Driven::enlisting(true, false);
+    driven.stands(Place::Leading(held), Office::default().with_terms(Terms::default().with(at_large())));
+    driven.answer(Ok(Answer::Examined { died: true }));
+    driven.cas(Cas::Done);
+    assert_eq!(driven.last_term(), Some(LastTerm::Died));
+
+    for (result, told) in [
+        (ShotResult::Stopped, LastTerm::Fenced),
+        (ShotResult::Failed, LastTerm::Unfenced),
+        (ShotResult::TimedOut, LastTerm::Unfenced),
+    ] {
+        let (mut driven, held, office) = Driven::fencing(at_large());
+        let claimed = driven.claims(&held, &office);
+        driven.answer(Ok(Answer::Shot { result, again: None, why: "".into() }));
+        driven.stands(Place::Leading(held), claimed);
+        driven.cas(Cas::Done);
+        assert_eq!(driven.last_term(), Some(told), "{result:?}");
+    }
+}
+
+#[test]
+fn where_no_record_is_kept_nobody_knows_how_the_last_term_ended() {
+    let (mut driven, held) = Driven::enlisting(false, false);
+    driven.stands(Place::Leading(held), Office::default());
+    assert_eq!(driven.last_term(), Some(LastTerm::Unknown));
+}
+
 const DELAY: Duration = Duration::from_secs(8);
 
 /// The last term: of another host, which crashed with it.
@@ -531,6 +597,26 @@ fn the_work_of_a_last_leader_that_did_not_close_its_term_is_stopped_before_offic
     assert_eq!(driven.end_written(), TermEnd::Open, "in the same step");
     driven.cas(Cas::Done);
     assert!(driven.was_elected());
+}
+
+#[test]
+fn fences_are_raised_before_the_work_of_the_last_leader_is_stopped() {
+    let fence_delay = Some(Duration::ZERO);
+    let candidate = Candidate { fenced: true, recorded: true, fence_delay, ..Candidate::new(election(), "a") };
+    let mut driven = Driven::standing(candidate);
+    let held = driven.enlisted(5);
+    let office = Office::default().with_version(Version(1)).with_terms(Terms::default().with(at_large()));
+    driven.stands(Place::Leading(held.clone()), office);
+    assert!(matches!(driven.call, Some((_, Op::RaiseFences(raised))) if raised == held.token), "{:?}", driven.call);
+    driven.answer(Ok(Answer::Raised));
+    driven.answer(Ok(Answer::Examined { died: false }));
+    assert_eq!(driven.shot_written(), Some(Shot::claimed(held.token, 1)));
+    let claimed = driven.written().with_version(Version(2));
+    driven.cas(Cas::Done);
+    assert_eq!(driven.fires(), Some(1));
+    driven.answer(Ok(Answer::Shot { result: ShotResult::Stopped, again: None, why: "".into() }));
+    driven.stands(Place::Leading(held), claimed);
+    assert!(matches!(driven.call, Some((_, Op::RaiseFences(_)))), "and again for the office: {:?}", driven.call);
 }
 
 #[test]

@@ -241,7 +241,8 @@ impl Node {
                     self.events.push_back(NodeEvent::Event(Event::Done { certain: true }));
                 }
             }
-            Command::Release | Command::Transfer(..) | Command::Unwell(_) | Command::Lapsed(_) => {}
+            Command::Release | Command::Transfer(..) | Command::HandOver(_) => {}
+            Command::Prepared(..) | Command::Unwell(_) | Command::Lapsed(_) => {}
         }
         self.input(Input::Command(command));
     }

@@ -1,16 +1,30 @@
 //! Schemas, roles and their defaults, and databases in other encodings.
 
 use std::os::unix::fs::MetadataExt as _;
+use std::pin::Pin;
 use std::process::Command;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use incumbent_postgres::tokio_postgres::{Config, NoTls};
+use incumbent_postgres::tokio_postgres::config::SslMode;
+use incumbent_postgres::tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
+use incumbent_postgres::tokio_postgres::{Config, NoTls, Socket};
 use incumbent_postgres::{Connecting, Connector, PostgresFence, PostgresOptions, PostgresStore, messages};
 use incumbent_store::fence::{Fence as _, FencingToken};
-use incumbent_store::{Cas, ElectionName, Merit, Place, Publication, Store, StoreError, StoreId};
+use incumbent_store::{
+    Cas, ElectionName, Merit, Nonce, Office, Paused, Place, Publication, Store, StoreError, StoreId, TokenStrength,
+    Version,
+};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::{PostgresServer, Scratch};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use crate::harness::{TTL, entry, held, name, raw, shared, store, until, within};
+use crate::harness::{TTL, entry, held, name, raw, shared, sqlstate, store, until, within};
 
 /// A URL for a role, or a database, of its own.
 async fn url_of(user: &str, database: &str, options: &str) -> String {
@@ -40,6 +54,29 @@ async fn many_that_start_at_once_make_one_schema() {
     assert_eq!(ids.len(), 1, "{ids:?}");
 }
 
+/// As in a roll-out. Those who are there already go on.
+#[tokio::test]
+async fn many_that_bring_one_schema_up_to_date_at_once_do_not_trip_over_each_other() {
+    let server = shared().await;
+    let url = url_of("postgres", "postgres", "schema=updated_by_many").await;
+    let before = store(&url);
+    let session = before.open_session(60 * TTL).await.unwrap();
+    let leads = held(&session.enlist(&name("update"), &entry(1)).await.unwrap());
+    server.sql("ALTER TABLE updated_by_many.entry DROP COLUMN merit CASCADE");
+    server.sql("DROP FUNCTION updated_by_many.enlist_3, updated_by_many.publish_3, updated_by_many.line_3");
+    server.sql("UPDATE updated_by_many.store SET version = 1");
+    let starts = (0..20).map(|_| {
+        let store = store(&url);
+        tokio::spawn(async move { within(store.identity()).await })
+    });
+    for start in Vec::from_iter(starts) {
+        assert_eq!(start.await.unwrap().unwrap(), session.store_id());
+    }
+    assert_eq!(server.sql("SELECT version FROM updated_by_many.store"), "4");
+    let standing = session.standing(&leads, None).await.unwrap();
+    assert!(matches!(standing.place, Place::Leading(_)), "{standing:?}");
+}
+
 #[tokio::test]
 async fn a_role_without_rights_to_tables_takes_part_in_a_schema_that_was_made_for_it() {
     let server = shared().await;
@@ -62,7 +99,7 @@ async fn a_role_without_rights_to_tables_takes_part_in_a_schema_that_was_made_fo
     assert!(client.query("SELECT by_hand.draw_1('x')", &[]).await.is_err(), "nor what is inside");
 }
 
-/// Publishes, lists, evicts, and asks, raises and resets a fence.
+/// Publishes, lists, pauses, evicts, and asks, raises and resets a fence.
 async fn does_everything(store: &PostgresStore, url: &str) {
     let election = name("everything");
     let session = within(store.open_session(20 * TTL)).await.unwrap();
@@ -71,6 +108,8 @@ async fn does_everything(store: &PostgresStore, url: &str) {
     let published = within(session.publish(&leads, seen.version, &Publication::new("here"))).await.unwrap();
     assert!(published.is_some());
     assert!(within(store.elections(999)).await.unwrap().contains(&election));
+    let deposed = Office::default().with_paused(Some(Paused::new("for a while")));
+    assert_eq!(within(store.set_office(&election, Version::NONE, &deposed)).await.unwrap(), Cas::Done);
 
     let (fence, token) = (PostgresFence::new(store, &election), FencingToken::new(leads.token, session.store_id()));
     within(fence.raise(&election, token.clone())).await.unwrap();
@@ -184,8 +223,13 @@ async fn a_role_without_superuser_rights_makes_the_schema_itself() {
     let server = shared().await;
     server.sql("CREATE ROLE makes_it LOGIN");
     server.sql("GRANT CREATE ON DATABASE postgres TO makes_it");
-    let store = store(&url_of("makes_it", "postgres", "schema=made_by_itself").await);
+    let url = url_of("makes_it", "postgres", "").await;
+    let store = store(&format!("{url}schema=made_by_itself"));
     assert!(leads(&store).await.unwrap());
+    does_everything(&store, &url).await;
+    server.sql("UPDATE made_by_itself.store SET history = 'another'");
+    store.open_session(TTL).await.expect("numbers leap for it, too");
+    raw(&url).await.batch_execute("SELECT made_by_itself.sweep_1('1 hour')").await.expect("it sweeps");
     let owner = "SELECT nspowner::regrole FROM pg_namespace WHERE nspname = 'made_by_itself'";
     assert_eq!(server.sql(owner), "makes_it");
 }
@@ -253,6 +297,60 @@ async fn a_line_of_the_second_version_goes_on_in_the_latest() {
     assert_eq!(server.sql(&unwell), "2");
 }
 
+/// They call functions that the latest library does not, in the line of its candidates.
+#[tokio::test]
+async fn candidates_of_older_libraries_take_part_beside_those_of_the_latest() {
+    let (server, election) = (shared().await, name("older"));
+    let store = store(&url_of("postgres", "postgres", "schema=for_older").await);
+    store.identity().await.unwrap();
+    let older = raw(&server.url()).await;
+    let e = format!("convert_to('{election}', 'UTF8')");
+    let open = "SELECT id FROM for_older.open_1(60000000)";
+    let ask = async |sql: String, session: &[u8]| {
+        older.query_one(&sql, &[&session]).await.unwrap_or_else(|error| panic!("{sql}: {error}"))
+    };
+    let line = async || store.line(&election, 9).await.unwrap().entries;
+    let mut sessions: Vec<Vec<u8>> = Vec::new();
+    for (enlist, place, unwell) in [("enlist_1", "leading", ""), ("enlist_2", "behind", ", true")] {
+        let session: Vec<u8> = older.query_one(open, &[]).await.unwrap().get(0);
+        let incarnation = format!("decode('{}', 'hex')", enlist.replace("enlist_", "0").repeat(16));
+        let said = ask(
+            format!("SELECT place FROM for_older.{enlist}($1, {e}, {incarnation}, 'node', 'value'{unwell})"),
+            &session,
+        );
+        assert_eq!(said.await.get::<_, String>(0), place, "{enlist}");
+        sessions.push(session);
+    }
+    let latest = store.open_session(60 * TTL).await.unwrap();
+    let behind = latest.enlist(&election, &entry(3)).await.unwrap();
+    let seen = line().await;
+    assert_eq!(Vec::from_iter(seen.iter().map(|entry| entry.merit.unwell)), [false, true, false]);
+    assert!(matches!(&behind.place, Place::Behind { ahead, .. } if ahead.id == seen[1].id), "{behind:?}");
+
+    // The word that they know comes and goes, and nothing is written on what was not read.
+    for (publish, number, unwell, is_unwell) in
+        [("publish_2", 0, ", true", true), ("publish_1", 0, "", false), ("publish_2", 1, ", false", false)]
+    {
+        let seen = line().await.swap_remove(number);
+        for (was, done) in [(seen.version.0, true), (seen.version.0 - 1, false)] {
+            let sql = format!(
+                "SELECT for_older.{publish}($1, {e}, {}, {was}, '{publish}', 7{unwell}) IS NOT NULL",
+                seen.token
+            );
+            assert_eq!(ask(sql, &sessions[number]).await.get::<_, bool>(0), done, "{publish}");
+        }
+        let said = line().await.swap_remove(number);
+        assert_eq!((&said.value[..], said.ready, said.merit.unwell), (publish.as_bytes(), Some(Nonce(7)), is_unwell));
+    }
+
+    let first = line().await.swap_remove(0);
+    for (version, done) in [(first.version.0 - 1, false), (first.version.0, true)] {
+        let sql = format!("SELECT for_older.evict_1({e}, {}, {version}) AND $1::bytea IS NOT NULL", first.token);
+        assert_eq!(ask(sql, &sessions[0]).await.get::<_, bool>(0), done);
+    }
+    assert_eq!(Vec::from_iter(line().await.iter().map(|entry| entry.token)), [seen[1].token, seen[2].token]);
+}
+
 #[tokio::test]
 async fn a_role_with_other_defaults_takes_part_all_the_same() {
     let server = shared().await;
@@ -265,6 +363,38 @@ async fn a_role_with_other_defaults_takes_part_all_the_same() {
         let url = url_of(role, "postgres", &format!("schema=made_by_{role}")).await;
         assert!(leads(&store(&url)).await.unwrap(), "{role}");
     }
+}
+
+/// Read anew each time, by whoever asks.
+#[tokio::test]
+async fn what_a_store_promises_is_what_its_server_is_set_to() {
+    let server = PostgresServer::start().await;
+    let store = store(&server.url());
+    store.identity().await.unwrap();
+    for (settings, tokens, caveat) in [
+        (&["fsync = off"][..], TokenStrength::Volatile, "fsync is off"),
+        (&["full_page_writes = off"], TokenStrength::Durable, "full_page_writes is off"),
+        (&["synchronous_standby_names = 'nobody'"], TokenStrength::Durable, "has confirmed what was committed"),
+        (
+            &["synchronous_standby_names = 'nobody'", "synchronous_commit = remote_write"],
+            TokenStrength::Durable,
+            "Standbys follow without being waited for",
+        ),
+    ] {
+        server.sql("ALTER SYSTEM RESET ALL");
+        for setting in settings {
+            server.sql(&format!("ALTER SYSTEM SET {setting}"));
+        }
+        server.sql("SELECT pg_reload_conf()");
+        until(caveat, async || {
+            let promises = store.promises().await.unwrap();
+            promises.tokens == tokens && promises.caveats.iter().any(|said| said.contains(caveat))
+        })
+        .await;
+    }
+    // What was said before is not said any more.
+    let caveats = store.promises().await.unwrap().caveats;
+    assert!(!caveats.iter().any(|said| said.contains("is off") || said.contains("has confirmed")), "{caveats:?}");
 }
 
 /// A URL names all servers, in any order. The role's own defaults say nothing of the server.
@@ -317,7 +447,17 @@ async fn names_in_any_script_are_kept_in_databases_of_any_encoding() {
         let election = ElectionName::new("選挙/ü").unwrap();
         let session = store.open_session(TTL).await.unwrap();
         session.enlist(&election, &entry(1)).await.unwrap();
-        assert_eq!(store.line(&election, 9).await.unwrap().entries.len(), 1, "{encoding}");
+        let line = store.line(&election, 9).await.unwrap().entries;
+        assert_eq!(line.len(), 1, "{encoding}");
+        // A fence takes the name as text, which a database is given in its own encoding.
+        let client = raw(&url_of("postgres", &database, "").await).await;
+        let asked = sqlstate(
+            client
+                .execute("SELECT incumbent.fence($1, $2)", &[&election.as_str(), &(line[0].token.get() as i64)])
+                .await,
+        );
+        let refused = (encoding == "LATIN1").then_some("22P05");
+        assert_eq!(asked.as_deref(), refused, "{encoding}");
     }
 }
 
@@ -360,20 +500,31 @@ fn certificates() -> Scratch {
     folder
 }
 
+/// A server that speaks TLS, with more settings of files among the certificates.
+async fn with_tls(folder: &Scratch, files: &[(&str, &str)]) -> PostgresServer {
+    let files = [&[("ssl_cert_file", "server.pem"), ("ssl_key_file", "server.key")], files].concat();
+    let settings = files.iter().map(|(name, file)| format!("{name}={}", folder.path().join(file).display()));
+    let settings = Vec::from_iter(settings);
+    PostgresServer::start_with(&Vec::from_iter(["ssl=on"].into_iter().chain(settings.iter().map(String::as_str)))).await
+}
+
+/// Which connections of this name there are: some over TLS, some in the clear.
+fn over_tls_and_in_the_clear(server: &PostgresServer, application: &str) -> (bool, bool) {
+    let over_tls = server.sql(&format!(
+        "SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name = '{application}'"
+    ));
+    (over_tls.contains('t'), over_tls.contains('f'))
+}
+
 #[tokio::test]
 async fn tls_is_spoken_with_servers_that_a_ca_of_ones_own_vouches_for_and_with_no_others() {
     let folder = certificates();
     let at = |file: &str| folder.path().join(file).display().to_string();
-    let [certificate, key] = [("ssl_cert_file", "server.pem"), ("ssl_key_file", "server.key")]
-        .map(|(name, file)| format!("{name}={}", at(file)));
-    let server = PostgresServer::start_with(&["ssl=on", &certificate, &key]).await;
+    let server = with_tls(&folder, &[]).await;
 
     let trusting = store(&format!("{}?application_name=trusting&sslrootcert={}", server.url(), at("ca.pem")));
     assert!(leads(&trusting).await.unwrap());
-    let in_the_clear = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
-        WHERE application_name = 'trusting' AND NOT ssl";
-    let connections = "SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name = 'trusting'";
-    assert_eq!((server.sql(connections), server.sql(in_the_clear)), ("t".to_owned(), "0".to_owned()));
+    assert_eq!(over_tls_and_in_the_clear(&server, "trusting"), (true, false));
     let refused = store(&format!("{}?sslrootcert={}", server.url(), at("other.pem"))).identity().await.unwrap_err();
     assert!(matches!(refused, StoreError::Unavailable { .. }), "{refused:?}");
 }
@@ -384,21 +535,143 @@ async fn a_role_proves_itself_with_its_certificate_and_is_refused_without() {
     let at = |file: &str| folder.path().join(file).display().to_string();
     let hba = "host all postgres 127.0.0.1/32 trust\nhostssl all jobs 127.0.0.1/32 cert\n";
     std::fs::write(folder.path().join("hba"), hba).unwrap();
-    let settings = [
-        ("ssl_cert_file", "server.pem"),
-        ("ssl_key_file", "server.key"),
-        ("ssl_ca_file", "ca.pem"),
-        ("hba_file", "hba"),
-    ]
-    .map(|(name, file)| format!("{name}={}", at(file)));
-    let settings: Vec<_> = ["ssl=on"].into_iter().chain(settings.iter().map(String::as_str)).collect();
-    let server = PostgresServer::start_with(&settings).await;
+    let server = with_tls(&folder, &[("ssl_ca_file", "ca.pem"), ("hba_file", "hba")]).await;
     server.sql("CREATE ROLE jobs LOGIN SUPERUSER");
     let url = format!("postgres://jobs@{}/postgres?sslrootcert={}", server.endpoint(), at("ca.pem"));
     let refused = store(&url).identity().await.unwrap_err();
     assert!(matches!(refused, StoreError::Denied { .. }), "{refused:?}");
     let proven = store(&format!("{url}&sslcert={}&sslkey={}", at("jobs.pem"), at("jobs.key")));
     assert!(leads(&proven).await.unwrap());
+}
+
+/// Its name, too, whatever the mode: the certificate is for 127.0.0.1.
+#[tokio::test]
+async fn each_mode_of_tls_checks_the_server_and_none_is_spoken_where_it_is_switched_off() {
+    let folder = certificates();
+    let ca = folder.path().join("ca.pem").display().to_string();
+    let server = with_tls(&folder, &[]).await;
+    let modes = ["require", "verify-ca", "verify-full", "prefer", "disable"];
+    for mode in modes {
+        let application = format!("mode-{mode}");
+        let url = |host: &str| {
+            let port = server.port();
+            format!(
+                "postgres://postgres@{host}:{port}/postgres?sslmode={mode}&sslrootcert={ca}&application_name={application}"
+            )
+        };
+        let connected = store(&url("127.0.0.1"));
+        assert!(leads(&connected).await.unwrap(), "{mode}");
+        let is_off = mode == "disable";
+        assert_eq!(over_tls_and_in_the_clear(&server, &application), (!is_off, is_off), "{mode}");
+        let other_name = store(&url("localhost")).identity().await;
+        assert_eq!(other_name.is_ok(), is_off, "{mode}: {other_name:?}");
+    }
+}
+
+/// And no server that cannot prove that it knows it, too, is told of it.
+#[tokio::test]
+async fn a_role_proves_itself_with_a_password_over_tls() {
+    let folder = certificates();
+    let hba = "host all postgres 127.0.0.1/32 trust\nhostssl all secret 127.0.0.1/32 scram-sha-256\n";
+    std::fs::write(folder.path().join("hba"), hba).unwrap();
+    let server = with_tls(&folder, &[("hba_file", "hba")]).await;
+    server.sql("CREATE ROLE secret LOGIN SUPERUSER PASSWORD 'p@ss'");
+    let ca = folder.path().join("ca.pem").display().to_string();
+    let url = |password: &str, options: &str| {
+        store(&format!("postgres://secret:{password}@{}/postgres?{options}", server.endpoint()))
+    };
+    let trusted = format!("sslrootcert={ca}");
+    assert!(leads(&url("p%40ss", &trusted)).await.unwrap());
+    for (password, options) in [("wrong", &*trusted), ("p%40ss", "")] {
+        let refused = url(password, options).identity().await.unwrap_err();
+        assert!(matches!(refused, StoreError::Denied { .. }), "{refused:?}");
+    }
+    // The certificate was checked, and is not part of the proof.
+    url("p%40ss", &format!("{trusted}&channel_binding=require")).identity().await.unwrap_err();
+}
+
+/// As one writes it for a TLS library of one's own.
+#[derive(Clone)]
+struct OwnTls(TlsConnector);
+
+impl MakeTlsConnect<Socket> for OwnTls {
+    type Stream = OwnStream;
+    type TlsConnect = OwnTls;
+    type Error = std::io::Error;
+
+    fn make_tls_connect(&mut self, _: &str) -> std::io::Result<OwnTls> {
+        Ok(self.clone())
+    }
+}
+
+impl TlsConnect<Socket> for OwnTls {
+    type Stream = OwnStream;
+    type Error = std::io::Error;
+    type Future = Pin<Box<dyn Future<Output = std::io::Result<OwnStream>> + Send>>;
+
+    fn connect(self, socket: Socket) -> Self::Future {
+        let server = ServerName::try_from("127.0.0.1").unwrap();
+        Box::pin(async move { Ok(OwnStream(self.0.connect(server, socket).await?)) })
+    }
+}
+
+struct OwnStream(tokio_rustls::client::TlsStream<Socket>);
+
+impl TlsStream for OwnStream {
+    fn channel_binding(&self) -> ChannelBinding {
+        ChannelBinding::none()
+    }
+}
+
+impl AsyncRead for OwnStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for OwnStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+#[tokio::test]
+async fn a_connector_of_ones_own_speaks_tls_where_the_configuration_says_so() {
+    let folder = certificates();
+    let server = with_tls(&folder, &[]).await;
+    let mut roots = RootCertStore::empty();
+    let ca = std::fs::read(folder.path().join("ca.pem")).unwrap();
+    roots.add(CertificateDer::from_pem_slice(&ca).unwrap()).unwrap();
+    let provider = Arc::new(ring::default_provider());
+    let tls = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let tls = OwnTls(TlsConnector::from(Arc::new(tls.with_root_certificates(roots).with_no_client_auth())));
+    for (mode, server, over_tls) in [
+        (SslMode::Require, &server, Some(true)),
+        (SslMode::Prefer, &server, Some(true)),
+        (SslMode::Disable, &server, Some(false)),
+        (SslMode::Prefer, shared().await, Some(false)),
+        (SslMode::Require, shared().await, None),
+    ] {
+        let mut config: Config = server.url().parse().unwrap();
+        let application = format!("own-{mode:?}");
+        config.ssl_mode(mode).application_name(&*application);
+        let store = PostgresStore::connect_tls(config, tls.clone(), &PostgresOptions::new()).unwrap();
+        let led = leads(&store).await;
+        let Some(over_tls) = over_tls else {
+            assert!(led.is_err(), "{mode:?} at a server that speaks no TLS");
+            continue;
+        };
+        assert!(led.unwrap(), "{mode:?}");
+        assert_eq!(over_tls_and_in_the_clear(server, &application), (over_tls, !over_tls), "{mode:?}");
+    }
 }
 
 /// Whatever time it is given.

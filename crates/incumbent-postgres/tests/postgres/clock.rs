@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use incumbent::Candidacy;
-use incumbent_postgres::PostgresFence;
-use incumbent_store::{Deposed, ElectionName, Ended, Nonce, Office, Place, Store, StoreError, Token, Version};
+use incumbent_store::{Deposed, Ended, Nonce, Office, Place, Store, StoreError, Token, Version};
 use incumbent_testkit::servers::{PostgresServer, WallClock};
 
-use crate::harness::{TTL, entry, held, lead, name, raw, sqlstate, store, until, within};
+use crate::harness::{TTL, asked, entry, held, lead, name, stand, store, until, within};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -84,28 +82,14 @@ async fn a_leader_that_was_removed_while_the_clock_was_ahead_does_not_live_again
     assert!(matches!(next.place, Place::Leading(_)), "{next:?}");
 }
 
-/// A candidate of the library's whose work goes through a fence.
-async fn stand(server: &PostgresServer, election: &ElectionName) -> Candidacy {
-    let store = store(&server.url());
-    let fence = PostgresFence::new(&store, election);
-    let client = incumbent::Client::builder().ttl(TTL).with_store(store).await.unwrap();
-    client.election(election.as_str()).unwrap().candidate("a").fence(fence).stand().await.unwrap()
-}
-
-/// What the fence says to a token.
-async fn asked(server: &PostgresServer, election: &ElectionName, token: u64) -> Option<String> {
-    let client = raw(&server.url()).await;
-    sqlstate(client.batch_execute(&format!("SELECT incumbent.fence('{election}', {token})")).await)
-}
-
 /// Set forward it costs the office, of which its holder learns too late; the fence knows.
 #[tokio::test]
 async fn somebody_leads_and_the_fence_refuses_those_before_when_the_clock_is_set_forward_and_back() {
     let (server, clock) = with_a_clock().await;
     let election = name("steps");
-    let mut first = stand(&server, &election).await;
+    let mut first = stand(&server.url(), &election, "a").await;
     let mut leadership = lead(&mut first).await;
-    let mut second = stand(&server, &election).await;
+    let mut second = stand(&server.url(), &election, "a").await;
     for seconds_off in [3_600, 0] {
         let before = leadership.token().get();
         clock.set(seconds_off);
@@ -134,7 +118,7 @@ async fn a_silent_leader_from_while_the_clock_was_ahead_is_led_past() {
     let silent = store(&server.url()).open_session(2 * TTL).await.unwrap();
     let leads = held(&silent.enlist(&election, &entry(1)).await.unwrap());
     assert_eq!(asked(&server, &election, leads.token.get()).await, None);
-    let mut candidacy = stand(&server, &election).await;
+    let mut candidacy = stand(&server.url(), &election, "a").await;
     let in_line = format!("SELECT count(*) FROM incumbent.entry WHERE token > {}", leads.token);
     until("it is in line", async || server.sql(&in_line) != "0").await;
     clock.set(0);

@@ -5,11 +5,15 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use incumbent_store::{Held, Place, Publication, Store, StoreError, TokenStrength, Version};
+use incumbent_postgres::{PostgresFence, PostgresStore};
+use incumbent_store::fence::{Fence as _, FencingToken};
+use incumbent_store::{Held, Place, Publication, Session, Store, StoreError, Token, TokenStrength, Version};
 use incumbent_testkit::proxy::{Proxy, Way};
-use incumbent_testkit::servers::PostgresServer;
+use incumbent_testkit::servers::{PgBouncer, PostgresServer, Scratch};
 
-use crate::harness::{TTL, entry, held, name, raw, sqlstate, store, until, until_blocked, within};
+use crate::harness::{
+    TTL, asked, entry, held, lead, name, raw, sqlstate, stand_for, store, until, until_blocked, within,
+};
 
 #[tokio::test]
 async fn after_a_failover_tokens_leap_and_nobody_leads_until_the_former_leader_has_stopped_believing() {
@@ -46,6 +50,116 @@ async fn after_a_failover_tokens_leap_and_nobody_leads_until_the_former_leader_h
     assert!(leads.token.get() > old.token.get() + (1 << 32), "{leads:?} after {old:?}");
     let line = after.line(&election, 9).await.unwrap();
     assert!(line.entries.len() == 1 && line.entries[0].is(&leads), "{line:?}");
+}
+
+/// A primary and its standby, of which the primary waits for the standby or is cut off from it: the
+/// standby then knows nothing of what comes.
+struct Two {
+    primary: PostgresServer,
+    standby: PostgresServer,
+}
+
+impl Two {
+    async fn start(waits: bool, longest: Duration) -> Two {
+        let primary = PostgresServer::start().await;
+        store(&primary.url()).identity().await.unwrap();
+        // Nobody is granted more here. The wait after a failover is then as short as it may be.
+        primary.sql(&format!("UPDATE incumbent.store SET longest_us = {}", longest.as_micros()));
+        let standby = primary.start_standby("other", &[]).await;
+        let two = Two { primary, standby };
+        if waits {
+            two.wait_for_the_standby().await;
+        } else {
+            two.cut_off_the_standby().await;
+        }
+        two
+    }
+
+    async fn wait_for_the_standby(&self) {
+        waits_for(&self.primary, "other").await;
+        let waits = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+        until("it is waited for", async || self.primary.sql(waits) == "1").await;
+    }
+
+    async fn cut_off_the_standby(&self) {
+        let caught_up = "SELECT pg_current_wal_lsn() = replay_lsn FROM pg_stat_replication";
+        until("it knows what was before", async || self.primary.sql(caught_up) == "t").await;
+        self.standby.sql("ALTER SYSTEM SET primary_conninfo = ''");
+        self.standby.sql("SELECT pg_reload_conf()");
+        until("it is cut off", async || self.standby.sql("SELECT count(*) FROM pg_stat_wal_receiver") == "0").await;
+    }
+}
+
+#[tokio::test]
+async fn candidates_move_over_to_a_standby_that_confirmed_and_never_do_two_of_them_lead() {
+    move_over(Two::start(true, 3 * TTL).await).await;
+}
+
+/// The standby knows of no session and no token, and nothing of the mark.
+#[tokio::test]
+async fn candidates_move_over_to_a_standby_that_knew_nothing_of_them_and_never_do_two_of_them_lead() {
+    move_over(Two::start(false, 3 * TTL).await).await;
+}
+
+/// Programs that run on, with the fence where their work writes. Their TTL, which is the longest
+/// that was granted, is longer than a slow machine takes to promote the standby.
+async fn move_over(Two { mut primary, standby }: Two) {
+    let election = name("moves");
+    let url = |standby: &str| format!("postgres://postgres@{},{standby}/postgres", primary.endpoint());
+    // Nobody tells the first one that its session is gone: it has nothing but its deadline.
+    let proxy = Proxy::start(&standby.endpoint()).await;
+    proxy.set(Way::Cut);
+    let (first_url, second_url) = (url(&proxy.endpoint()), url(&standby.endpoint()));
+    let mut first = stand_for(3 * TTL, &first_url, &election, "first").await;
+    let before = lead(&mut first).await;
+    let mut second = stand_for(3 * TTL, &second_url, &election, "second").await;
+    let in_line = "SELECT count(*), max(token) FROM incumbent.entry";
+    until("both are in line", async || primary.sql(in_line).starts_with("2|")).await;
+    let last = primary.sql(in_line);
+    primary.kill();
+    standby.promote().await;
+    let mut after = lead(&mut second).await;
+    if last.ends_with(&after.token().get().to_string()) {
+        // On a busy machine it has led before, too.
+        drop(after);
+        after = lead(&mut second).await;
+    }
+    assert!(before.term().check().is_err(), "{before:?} leads, and {after:?} does");
+    let (old, new) = (before.token().get(), after.token().get());
+    assert!(new > old + (1 << 32), "{new} after {old}");
+    assert_eq!(asked(&standby, &election, old).await.as_deref(), Some("IN409"));
+    assert_eq!(asked(&standby, &election, new).await, None);
+    drop(before);
+    proxy.set(Way::Forward);
+    let names = "SELECT convert_from(name, 'UTF8') FROM incumbent.entry ORDER BY name";
+    until("each has one entry", async || standby.sql(names) == "first\nsecond").await;
+}
+
+/// Each has a leader then, as is said. But no token of the old one is as high as those of the new.
+#[tokio::test]
+async fn tokens_of_a_primary_that_goes_on_beside_its_successor_stay_below_those_of_that() {
+    let two = Two::start(false, TTL).await;
+    let election = name("beside");
+    let [old, new] = [&two.primary, &two.standby].map(|server| store(&server.url()));
+    let enlist = async |store: &PostgresStore, number: u128| {
+        let session = store.open_session(20 * TTL).await.unwrap();
+        let mut standing = None;
+        until("it is in line", async || {
+            standing = session.enlist(&election, &entry(number)).await.ok();
+            standing.is_some()
+        })
+        .await;
+        held(&standing.unwrap()).token
+    };
+    two.standby.promote().await;
+    let beside = enlist(&old, 1).await;
+    let first = enlist(&new, 2).await;
+    let later = enlist(&old, 3).await;
+    assert!(beside < first && later < first, "{beside:?}, {later:?} and {first:?}");
+    // Of those that still lead there, too.
+    let fence = PostgresFence::new(&new, &election);
+    fence.raise(&election, FencingToken::new(first, new.identity().await.unwrap())).await.unwrap();
+    assert_eq!(asked(&two.standby, &election, later.get()).await.as_deref(), Some("IN409"));
 }
 
 /// Neither knows of the other: both begin with what the primary had told them.
@@ -158,8 +272,7 @@ async fn a_standby_that_confirms_knows_all_that_was_answered_when_it_takes_over(
     let before = store(&primary.url());
     before.identity().await.unwrap();
     let standby = primary.start_standby("confirms", &[]).await;
-    primary.sql("ALTER SYSTEM SET synchronous_standby_names = 'confirms'");
-    primary.sql("SELECT pg_reload_conf()");
+    waits_for(&primary, "confirms").await;
     until("it is waited for", async || {
         primary.sql("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") == "1"
     })
@@ -178,7 +291,7 @@ async fn a_standby_that_confirms_knows_all_that_was_answered_when_it_takes_over(
 }
 
 #[tokio::test]
-async fn a_restored_dump_beside_the_original_is_another_history() {
+async fn a_database_that_is_copied_beside_the_original_is_another_history() {
     let server = crate::harness::shared().await;
     server.sql("CREATE DATABASE original");
     let url = |database: &str| format!("postgres://postgres@{}/{database}", server.endpoint());
@@ -197,33 +310,128 @@ async fn a_restored_dump_beside_the_original_is_another_history() {
     assert!(refused.to_string().contains("nobody leads"), "{refused}");
 }
 
+/// An operator looks into last night's dump, say. Programs go on with the original.
+#[tokio::test]
+async fn a_dump_that_is_restored_beside_the_original_gives_no_token_of_it_and_leaves_it_alone() {
+    let server = crate::harness::shared().await;
+    let [dumped, restored] = ["dumped", "restored"].map(|database| {
+        server.sql(&format!("CREATE DATABASE {database}"));
+        format!("postgres://postgres@{}/{database}", server.endpoint())
+    });
+    let (original, election) = (store(&dumped), name("beside"));
+    let enlist = async |session: &dyn Session, number| session.enlist(&election, &entry(number)).await;
+    let leader = original.open_session(60 * TTL).await.unwrap();
+    let leads = held(&enlist(&*leader, 1).await.unwrap());
+    let dump = run("pg_dump", &["-n", "incumbent", "-d", &dumped]);
+    let second = original.open_session(60 * TTL).await.unwrap();
+    let after_the_dump = held(&enlist(&*second, 2).await.unwrap());
+    restore(&dump, &restored);
+
+    let copy = store(&restored);
+    assert_eq!(copy.identity().await.unwrap(), leader.store_id(), "the same store, it says");
+    let there = copy.open_session(60 * TTL).await.unwrap();
+    let quiet = enlist(&*there, 3).await.unwrap_err();
+    assert!(quiet.to_string().contains("nobody leads"), "{quiet}");
+    let no_wait = "UPDATE incumbent.store SET quiet_until = '-infinity'";
+    raw(&restored).await.batch_execute(no_wait).await.unwrap();
+    let copied = enlist(&*there, 3).await.unwrap();
+    assert!(matches!(copied.place, Place::Leading(_)), "{copied:?}");
+    let copied = held(&copied);
+
+    leader.renew(std::slice::from_ref(&leads)).await.unwrap();
+    let standing = leader.standing(&leads, None).await.unwrap();
+    assert!(matches!(standing.place, Place::Leading(_)), "{standing:?}");
+    let third = original.open_session(60 * TTL).await.unwrap();
+    let later = held(&enlist(&*third, 4).await.unwrap());
+    let tokens = [&leads, &after_the_dump, &later, &copied].map(|held| held.token);
+    assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
+    // Who goes to the wrong database is stale in the copy, and locks nobody out of the original.
+    let ask = async |url: &str, token: Token| {
+        sqlstate(raw(url).await.batch_execute(&format!("SELECT incumbent.fence('{election}', {token})")).await)
+    };
+    assert_eq!(ask(&restored, copied.token).await, None);
+    assert_eq!(ask(&restored, later.token).await.as_deref(), Some("IN409"));
+    assert_eq!(ask(&dumped, copied.token).await.as_deref(), Some("22023"));
+    assert_eq!(ask(&dumped, leads.token).await, None);
+}
+
+/// Data alone that comes into tables which are there, and files that were copied, as by a backup,
+/// and are a server of its own: `explain` says so, and what to do.
+#[tokio::test]
+async fn a_copy_that_looks_like_the_original_leaps_once_it_is_told_that_it_is_one() {
+    let server = PostgresServer::start().await;
+    let (original, election) = (store(&server.url()), name("copies"));
+    let caveats = original.promises().await.unwrap().caveats;
+    let told = "UPDATE incumbent.store SET history = ''";
+    assert!(caveats.iter().any(|caveat| caveat.contains(told)), "{caveats:?}");
+    let session = original.open_session(60 * TTL).await.unwrap();
+    let data = run("pg_dump", &["-a", "-n", "incumbent", "-d", &server.url()]);
+    let files = server.start_copy().await;
+    // A server that crashes draws none of the next 32 numbers again.
+    let mut highest = None;
+    for _ in 0..40 {
+        let drawn = held(&session.enlist(&election, &entry(1)).await.unwrap());
+        session.withdraw(&drawn, None).await.unwrap();
+        highest = Some(drawn.token);
+    }
+    let tables = "SELECT string_agg('incumbent.' || relname, ', ') FROM pg_class \
+        WHERE relnamespace = 'incumbent'::regnamespace AND relkind = 'r'";
+    server.sql(&format!("TRUNCATE {}", server.sql(tables)));
+    restore(&data, &server.url());
+
+    for copy in [&server, &files] {
+        let drawn = async || {
+            let session = store(&copy.url()).open_session(60 * TTL).await.unwrap();
+            copy.sql("UPDATE incumbent.store SET quiet_until = '-infinity'");
+            let drawn = held(&session.enlist(&election, &entry(2)).await.unwrap());
+            session.close().await.unwrap();
+            Some(drawn.token)
+        };
+        assert!(drawn().await <= highest, "the case is no case: it has leapt by itself");
+        copy.sql(told);
+        assert!(drawn().await > highest);
+    }
+}
+
+/// Directly, and through a pooler: a step that writes, and a proof of life.
 #[tokio::test]
 async fn a_wait_for_a_standby_that_was_cancelled_is_an_unknown_outcome() {
     let server = PostgresServer::start().await;
+    let pooler = PgBouncer::start(&server, 2).await;
     // The server warns of it, and this role does not want to hear of that, nor to wait at all.
     server.sql("ALTER ROLE postgres SET client_min_messages = error");
     server.sql("ALTER ROLE postgres SET synchronous_commit = off");
-    let store = store(&server.url());
-    let session = store.open_session(20 * TTL).await.unwrap();
-    let leads = held(&session.enlist(&name("cancelled"), &entry(1)).await.unwrap());
-    server.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+    for url in [server.url(), pooler.url()] {
+        let session = store(&url).open_session(20 * TTL).await.unwrap();
+        let leads = held(&session.enlist(&name("cancelled"), &entry(1)).await.unwrap());
+        waits_for(&server, "nobody").await;
+        let renewal = tokio::spawn({
+            let session = session.clone();
+            async move { session.renew(&[]).await.map(drop) }
+        });
+        let withdrawal = tokio::spawn(async move { session.withdraw(&leads, None).await.map(drop) });
+        for (step, outcome) in [("renew_1", renewal), ("withdraw_1", withdrawal)] {
+            // Another may begin to wait only after the first look.
+            until("the wait is cancelled", async || {
+                server.sql(&format!(
+                    "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep' \
+                     AND query LIKE '%{step}%'"
+                ));
+                outcome.is_finished()
+            })
+            .await;
+            let outcome = outcome.await.unwrap();
+            assert!(matches!(outcome, Err(StoreError::OutcomeUnknown { .. })), "{step} at {url}: {outcome:?}");
+        }
+        waits_for(&server, "").await;
+    }
+}
+
+/// Sets which standbys a commit waits for.
+async fn waits_for(server: &PostgresServer, standbys: &str) {
+    server.sql(&format!("ALTER SYSTEM SET synchronous_standby_names = '{standbys}'"));
     server.sql("SELECT pg_reload_conf()");
-    until("it waits for standbys", async || server.sql("SHOW synchronous_standby_names") == "nobody").await;
-    let withdrawal = tokio::spawn({
-        let (session, leads) = (session.clone(), leads.clone());
-        async move { session.withdraw(&leads, None).await }
-    });
-    // Another may begin to wait only after the first look.
-    until("the wait is cancelled", async || {
-        server.sql(
-            "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep' \
-             AND query LIKE '%withdraw%'",
-        );
-        withdrawal.is_finished()
-    })
-    .await;
-    let outcome = withdrawal.await.unwrap();
-    assert!(matches!(outcome, Err(StoreError::OutcomeUnknown { .. })), "{outcome:?}");
+    until("it is set", async || server.sql("SHOW synchronous_standby_names") == standbys).await;
 }
 
 #[tokio::test]
@@ -272,18 +480,21 @@ async fn a_call_that_is_not_answered_holds_up_no_other() {
     assert!(matches!(standing.place, Place::Leading(_)));
 }
 
-/// Who takes an office tells others, and nobody waits for that, nor gives it up.
+/// Who takes an office tells others, and nobody waits for that, nor gives it up. More of them hang
+/// than there are turns for calls.
 #[tokio::test]
-async fn a_hint_that_hangs_does_not_hold_up_calls_for_long() {
+async fn hints_that_hang_do_not_hold_up_calls_for_long() {
     let server = PostgresServer::start().await;
     let session = store(&server.url()).open_session(20 * TTL).await.unwrap();
     server.sql(
         "CREATE OR REPLACE FUNCTION incumbent.tell_1(e bytea, what text, t bigint) RETURNS void LANGUAGE sql \
          SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'SELECT pg_sleep(3600)'",
     );
-    let leads = held(&session.enlist(&name("hint"), &entry(1)).await.unwrap());
-    let standing = within(session.standing(&leads, None)).await.unwrap();
-    assert!(matches!(standing.place, Place::Leading(_)));
+    for number in 0..9 {
+        let leads = held(&within(session.enlist(&name("hint"), &entry(number))).await.unwrap());
+        let standing = within(session.standing(&leads, None)).await.unwrap();
+        assert!(matches!(standing.place, Place::Leading(_)));
+    }
 }
 
 /// A commit with a notification keeps all others from being committed, and waits for a standby.
@@ -292,9 +503,7 @@ async fn a_proof_of_hearing_that_hangs_does_not_hold_up_calls_for_long() {
     let server = PostgresServer::start().await;
     let store = store(&server.url());
     store.identity().await.unwrap();
-    server.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
-    server.sql("SELECT pg_reload_conf()");
-    until("it waits for standbys", async || server.sql("SHOW synchronous_standby_names") == "nobody").await;
+    waits_for(&server, "nobody").await;
     let in_the_way = raw(&server.url()).await;
     let commit = tokio::spawn(async move { in_the_way.batch_execute("CREATE TABLE a (); NOTIFY a").await });
     until("it waits", async || server.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'") != "0")
@@ -326,7 +535,7 @@ async fn backends_that_are_terminated_cost_nobody_the_office() {
     let server = PostgresServer::start().await;
     let client = incumbent::Client::builder().ttl(2 * TTL).with_store(store(&server.url())).await.unwrap();
     let mut candidacy = client.election("kept").unwrap().candidate("a").stand().await.unwrap();
-    let leadership = crate::harness::lead(&mut candidacy).await;
+    let leadership = lead(&mut candidacy).await;
     for _ in 0..5 {
         server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'incumbent'");
         leadership.proclaim("still here").await.unwrap();
@@ -372,7 +581,7 @@ async fn a_follower_leads_past_a_dead_leader_though_the_clock_was_put_back() {
     let first = ends();
     until("it has renewed", async || ends() != first).await;
     put_clock_back(server, &ahead);
-    crate::harness::lead(&mut follower).await;
+    lead(&mut follower).await;
 }
 
 /// As the server sees the session of an entry after its clock was put back by an hour.
@@ -398,10 +607,7 @@ async fn a_dump_that_is_restored_into_its_own_database_gives_no_token_twice() {
     session.withdraw(&first, None).await.unwrap();
     let later = held(&session.enlist(&election, &entry(2)).await.unwrap());
     session.close().await.unwrap();
-    let file = std::env::temp_dir().join(format!("incumbent-dump-{}.sql", std::process::id()));
-    std::fs::write(&file, dump).unwrap();
-    run("psql", &["-q", "-1", "-v", "ON_ERROR_STOP=1", "-d", &url, "-f", file.to_str().unwrap()]);
-    std::fs::remove_file(&file).unwrap();
+    restore(&dump, &url);
 
     let after = store(&url);
     assert_eq!(after.identity().await.unwrap(), identity, "the same store, it says");
@@ -437,6 +643,13 @@ async fn a_session_is_granted_an_hour_at_most() {
     let session = store(&server.url()).open_session(Duration::from_secs(30 * 24 * 3_600)).await.unwrap();
     assert_eq!(session.liveness().ttl, Duration::from_secs(3_600));
     session.close().await.unwrap();
+}
+
+fn restore(dump: &[u8], url: &str) {
+    let folder = Scratch::new("dump");
+    let file = folder.path().join("sql");
+    std::fs::write(&file, dump).unwrap();
+    run("psql", &["-q", "-1", "-v", "ON_ERROR_STOP=1", "-d", url, "-f", file.to_str().unwrap()]);
 }
 
 /// Runs a program of PostgreSQL's, and answers with what it printed.

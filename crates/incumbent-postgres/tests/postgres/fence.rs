@@ -14,7 +14,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::harness::{TTL, entry, held, name, raw, shared, sqlstate, store, until, until_blocked, within};
 
-const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
+pub(crate) const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
 /// Two leaders, one after the other, and a fence for them.
 struct Fixture {
@@ -24,7 +24,7 @@ struct Fixture {
     old: FencingToken,
     new: FencingToken,
     /// The sessions, which keep their TTL known.
-    _sessions: Vec<Arc<dyn Session>>,
+    sessions: Vec<Arc<dyn Session>>,
 }
 
 impl Fixture {
@@ -46,7 +46,7 @@ impl Fixture {
         }
         let fence = PostgresFence::new(&store, &election);
         let (old, new) = (tokens[0].clone(), tokens[1].clone());
-        Fixture { store, fence, election, old, new, _sessions: sessions }
+        Fixture { store, fence, election, old, new, sessions }
     }
 
     /// What a program in another language writes.
@@ -377,15 +377,42 @@ async fn a_transaction_may_be_idle_for_half_a_ttl_after_the_fence_and_for_no_lon
     // In one message: it would be ended while it is being asked.
     let (election, token) = (&fixture.election, fixture.new.get());
     let asks = format!("BEGIN; SELECT incumbent.fence('{election}', {token}); {show}; COMMIT; {show}");
-    for (own, bound) in [("0", "1500ms"), ("1min", "1500ms"), ("1499ms", "1499ms")] {
+    // Half of the usual TTL where the leader's election is elsewhere.
+    let elsewhere =
+        format!("BEGIN; SELECT incumbent.fence('{election}/elsewhere', {token}, 'etcd-7'); {show}; COMMIT; {show}");
+    for (asks, own, bound) in [
+        (&asks, "0", "1500ms"),
+        (&asks, "1min", "1500ms"),
+        (&asks, "1499ms", "1499ms"),
+        (&elsewhere, "0", "7500ms"),
+        (&elsewhere, "1min", "7500ms"),
+        (&elsewhere, "1499ms", "1499ms"),
+    ] {
         client.batch_execute(&format!("SET idle_in_transaction_session_timeout = '{own}'")).await.unwrap();
-        let said = client.simple_query(&asks).await.unwrap();
+        let said = client.simple_query(asks).await.unwrap();
         let said = said.iter().filter_map(|part| match part {
             SimpleQueryMessage::Row(row) => row.get(0),
             _ => None,
         });
         assert_eq!(Vec::from_iter(said.skip(1)), [bound, own]);
     }
+}
+
+/// It knew that its office was over, and writes on in its transaction.
+#[tokio::test]
+async fn a_leader_whose_entry_is_gone_may_be_idle_for_half_of_the_usual_ttl() {
+    let fixture = Fixture::new("withdrawn").await;
+    let client = client().await;
+    fixture.raise(&fixture.old).await.unwrap();
+    fixture.sessions[0].close().await.unwrap();
+    let (election, token) = (&fixture.election, fixture.old.get());
+    let asks = format!(
+        "BEGIN; SELECT incumbent.fence('{election}', {token}); SHOW idle_in_transaction_session_timeout; COMMIT"
+    );
+    let said = client.simple_query(&asks).await.unwrap();
+    let bounds =
+        said.iter().filter(|part| matches!(part, SimpleQueryMessage::Row(row) if row.get(0) == Some("7500ms")));
+    assert_eq!(bounds.count(), 1, "{said:?}");
 }
 
 /// What the documentation warns of, and what it says to do: ROLLBACK TO a savepoint that was set

@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use incumbent_postgres::PostgresStore;
+use incumbent::Candidacy;
 use incumbent_postgres::tokio_postgres::{self, Client, NoTls};
+use incumbent_postgres::{PostgresFence, PostgresStore};
 use incumbent_store::{ElectionName, Store};
 pub(crate) use incumbent_testkit::candidates::{entry, held, lead};
 use incumbent_testkit::conformance::Harness;
@@ -62,6 +63,25 @@ pub(crate) fn store(url: &str) -> PostgresStore {
     PostgresStore::from_url(url).unwrap()
 }
 
+/// A candidate of the library's whose work goes through a fence.
+pub(crate) async fn stand(url: &str, election: &ElectionName, who: &str) -> Candidacy {
+    stand_for(TTL, url, election, who).await
+}
+
+/// The same with a TTL of its own.
+pub(crate) async fn stand_for(ttl: Duration, url: &str, election: &ElectionName, who: &str) -> Candidacy {
+    let store = store(url);
+    let fence = PostgresFence::new(&store, election);
+    let client = incumbent::Client::builder().ttl(ttl).with_store(store).await.unwrap();
+    client.election(election.as_str()).unwrap().candidate(who).fence(fence).stand().await.unwrap()
+}
+
+/// What the fence says to a token.
+pub(crate) async fn asked(server: &PostgresServer, election: &ElectionName, token: u64) -> Option<String> {
+    let client = raw(&server.url()).await;
+    sqlstate(client.batch_execute(&format!("SELECT incumbent.fence('{election}', {token})")).await)
+}
+
 /// A name that no other test uses.
 pub(crate) fn name(test: &str) -> ElectionName {
     ElectionName::new(&format!("{test}/{:x}", incumbent_testkit::conformance::unique())).unwrap()
@@ -69,9 +89,14 @@ pub(crate) fn name(test: &str) -> ElectionName {
 
 /// A connection of somebody else.
 pub(crate) async fn raw(url: &str) -> Client {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    connect(url).await.unwrap()
+}
+
+/// The same where there may be none.
+pub(crate) async fn connect(url: &str) -> Result<Client, tokio_postgres::Error> {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
     tokio::spawn(connection);
-    client
+    Ok(client)
 }
 
 /// The code of the error that a statement ends with.

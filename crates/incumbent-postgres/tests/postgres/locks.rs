@@ -54,6 +54,11 @@ impl Two {
     }
 }
 
+/// As bytes are written in a statement.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// The session that has an entry, as it is in the database.
 async fn session_of(held: &Held, client: &Client) -> Vec<u8> {
     let sql = "SELECT session FROM incumbent.entry WHERE election = $1 AND token::text = $2";
@@ -126,6 +131,56 @@ async fn an_heir_that_was_gone_once_does_not_come_back() {
     assert!(two.leader_leads().await);
 }
 
+/// What is seen before the wait for the election is old after it: the renewal has been committed
+/// meanwhile.
+#[tokio::test]
+async fn a_leader_that_is_renewed_while_others_wait_for_the_election_is_not_removed() {
+    let server = shared().await;
+    let (client, other) = (raw(&server.url()).await, raw(&server.url()).await);
+    for waits in ["standing_1", "enlist_3"] {
+        until("it has waited for the election", async || {
+            let two = Two::stand("waits-for-the-election", SHORT).await;
+            let session = session_of(&two.leads, &other).await;
+            let asks = [session_of(&two.follows, &other).await, two.election()].map(|bytes| hex(&bytes));
+            let third = store(&server.url()).open_session(10 * SHORT).await.unwrap();
+            client.batch_execute("BEGIN").await.unwrap();
+            let lock = "SELECT FROM incumbent.election WHERE name = $1 FOR UPDATE";
+            client.query(lock, &[&two.election()]).await.unwrap();
+            let renewed = client.query("SELECT * FROM incumbent.renew_1($1)", &[&session]).await.unwrap();
+            // For longer than a slow machine takes for the rest.
+            let longer = "UPDATE incumbent.session SET expires_at = expires_at + interval '1 minute' WHERE id = $1";
+            client.execute(longer, &[&session]).await.unwrap();
+            until_expired(&two.leads, &other).await;
+            let (follower, follows) = (two.follower.clone(), two.follows.clone());
+            let waiting = tokio::spawn(async move {
+                if waits == "standing_1" {
+                    follower.standing(&follows, None).await
+                } else {
+                    third.enlist(&follows.election, &entry(3)).await
+                }
+            });
+            let blocked = || asks.iter().any(|bytes| is_blocked(server, &format!("{waits}(%{bytes}")));
+            let mut has_waited = false;
+            until("it waits, or has given up", async || {
+                has_waited = blocked();
+                has_waited || waiting.is_finished()
+            })
+            .await;
+            client.batch_execute("COMMIT").await.unwrap();
+            let standing = match within(waiting).await.unwrap() {
+                // On a busy machine the leader had expired before, or the wait was over too soon.
+                _ if renewed.is_empty() => return false,
+                Err(StoreError::Unavailable { .. }) => return false,
+                standing => standing.unwrap(),
+            };
+            assert!(!matches!(standing.place, Place::Leading(_)), "{waits}: {standing:?}");
+            assert!(two.leader_leads().await, "{waits}");
+            has_waited
+        })
+        .await;
+    }
+}
+
 /// The same with one statement that locks the session and removes the dead, as it is written at
 /// first.
 #[tokio::test]
@@ -164,7 +219,7 @@ async fn a_renewal_that_waited_past_the_end_of_its_session_does_not_revive_it() 
     client.query("SELECT FROM incumbent.session WHERE id = $1 FOR UPDATE", &[&session]).await.unwrap();
     let leader = two.leader.clone();
     let renewal = tokio::spawn(async move { leader.renew(&[]).await });
-    let id = session.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let id = hex(&session);
     // On a slow machine it gives up waiting before anybody has seen it.
     until("it waits", async || is_blocked(server, &format!("renew_1%{id}")) || renewal.is_finished()).await;
     until_expired(&two.leads, &other).await;

@@ -15,4 +15,5 @@ mod replay;
 #[cfg(feature = "faults")]
 mod storm;
 mod suites;
+mod sweep;
 mod waking;

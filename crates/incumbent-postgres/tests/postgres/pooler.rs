@@ -2,6 +2,8 @@
 //! and that a store believes none of it. Connections that others have, and a fence on those that
 //! are given to somebody else after each transaction.
 
+use std::collections::BTreeSet;
+
 use incumbent_postgres::PostgresFence;
 use incumbent_postgres::tokio_postgres::{self, Client, NoTls, SimpleQueryMessage, SimpleQueryRow};
 use incumbent_store::fence::{Fence as _, FenceError, FencingToken};
@@ -199,6 +201,50 @@ async fn a_fence_holds_through_a_pooler() {
     within(direct.raise(&election, newest.clone())).await.unwrap();
     assert_eq!(sqlstate(client.batch_execute(&sql(new)).await).as_deref(), Some("IN409"));
     client.batch_execute(&sql(newest)).await.unwrap();
+}
+
+/// Its lock is not left on a connection that the pooler gives to somebody else.
+#[tokio::test]
+async fn who_goes_away_in_the_middle_of_a_fenced_transaction_behind_a_pooler_holds_up_nobody() {
+    let server = PostgresServer::start().await;
+    let pooler = PgBouncer::start(&server, 2).await;
+    let (store, election) = (store(&server.url()), name("goes-away"));
+    let fence = PostgresFence::new(&store, &election);
+    let mut tokens = Vec::new();
+    for number in 0..2 {
+        // So long that the server does not end the transaction by itself.
+        let session = store.open_session(1_000 * TTL).await.unwrap();
+        let entered = held(&session.enlist(&election, &entry(number)).await.unwrap());
+        tokens.push(FencingToken::new(entered.token, session.store_id()));
+    }
+    let (client, connection) = tokio_postgres::connect(&pooler.url(), NoTls).await.unwrap();
+    let connection = tokio::spawn(connection);
+    client.batch_execute(&format!("BEGIN; SELECT incumbent.fence('{election}', {})", tokens[0].get())).await.unwrap();
+    let waits = within(fence.raise(&election, tokens[1].clone())).await.unwrap_err();
+    assert!(waits.is_transient(), "{waits}");
+    connection.abort();
+    assert!(connection.await.is_err(), "it is gone");
+    until("the raise gets through", async || fence.raise(&election, tokens[1].clone()).await.is_ok()).await;
+}
+
+/// The server's connections are a second old at most: each renewal goes by another one.
+#[tokio::test]
+async fn a_leader_keeps_its_office_while_the_pooler_ends_one_connection_after_the_other() {
+    let server = PostgresServer::start().await;
+    let pooler = PgBouncer::start_with(&server, 2, &["server_lifetime = 1"]).await;
+    let client = incumbent::Client::builder().ttl(4 * TTL).with_store(store(&pooler.url())).await.unwrap();
+    let mut candidacy = client.election("kept").unwrap().candidate("a").stand().await.unwrap();
+    let leadership = lead(&mut candidacy).await;
+    let mut renewed_by = BTreeSet::new();
+    until("renewals have gone by several connections", async || {
+        let backends =
+            server.sql("SELECT pid FROM pg_stat_activity WHERE query LIKE '%renew_1%' AND pid <> pg_backend_pid()");
+        renewed_by.extend(backends.lines().map(str::to_owned));
+        leadership.term().check().unwrap();
+        renewed_by.len() >= 3
+    })
+    .await;
+    leadership.resign().await.unwrap();
 }
 
 /// Long transactions of the application's, say: its leader cannot renew. It knows that it leads no

@@ -20,36 +20,73 @@ use incumbent_testkit::candidates::held_of;
 use incumbent_testkit::fuzz::{Rng, seeds};
 
 use crate::harness::{name, raw, shared, store};
+use crate::histories::EARLY_NUMBER;
 use crate::suites::pooler;
 
 const STEPS: u64 = 40;
+/// A variant that is not caught by then is not caught.
+const SEEDS_UNTIL_CAUGHT: u64 = 40;
 const TTL: Duration = Duration::from_secs(3_000);
 const NOW: Timestamp = Timestamp::ZERO;
 
 /// A step that keeps its lock for a while makes others wait: what they read before it is old then.
 /// An election that is swept away would count from zero for those who read: it stays.
-const NOTES: &str = "CREATE TABLE replay.drawn (who text, election bytea, number bigint);
-    CREATE FUNCTION replay.note() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
-        INSERT INTO replay.drawn VALUES (current_setting('application_name'), NEW.name, NEW.counter);
+const NOTES: &str = "CREATE TABLE {schema}.drawn (who text, election bytea, number bigint);
+    CREATE FUNCTION {schema}.note() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+        INSERT INTO {schema}.drawn VALUES (current_setting('application_name'), NEW.name, NEW.counter);
         PERFORM pg_sleep(random() * 0.003);
         RETURN NULL;
     END$$;
-    CREATE TRIGGER note AFTER UPDATE OF counter ON replay.election FOR EACH ROW EXECUTE FUNCTION replay.note();
-    CREATE RULE stay AS ON DELETE TO replay.election DO INSTEAD NOTHING";
+    CREATE TRIGGER note AFTER UPDATE OF counter ON {schema}.election FOR EACH ROW EXECUTE FUNCTION {schema}.note();
+    CREATE RULE stay AS ON DELETE TO {schema}.election DO INSTEAD NOTHING";
 /// The table has counted its sessions by then, and gets there soon: it is to draw the same numbers.
-const NUMBERS: &str = "ALTER SEQUENCE replay.number RESTART 1001";
+const NUMBERS: &str = "ALTER SEQUENCE {schema}.number RESTART 1001";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_that_act_at_once_are_answered_what_they_would_be_one_by_one() {
+    assert_eq!(play("replay", "", seeds()).await, Ok(()));
+}
+
+/// A step that is first by its number is not first in what it sees.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_number_that_is_drawn_before_the_lock_is_caught() {
+    play("replay_early_number", EARLY_NUMBER, 0..SEEDS_UNTIL_CAUGHT).await.expect_err("it is not caught");
+}
+
+/// Of two who replace one and the same record, both are told that they did.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_that_is_compared_before_the_lock_is_caught() {
+    let sets_early = "ALTER FUNCTION {schema}.set_office_1(bytea, bigint, bytea, bytea, bigint, bigint) RENAME TO sets;
+        CREATE FUNCTION {schema}.set_office_1(e bytea, was bigint, says bytea, afterwards bytea, ended bigint, keep bigint)
+        RETURNS boolean LANGUAGE plpgsql AS $$
+        DECLARE
+            seen bigint := coalesce((SELECT version FROM {schema}.office_1 WHERE name = e), 0);
+        BEGIN
+            IF seen <> was THEN
+                RETURN {schema}.sets(e, was, says, afterwards, ended, keep);
+            END IF;
+            PERFORM {schema}.begin_step_1();
+            seen := {schema}.draw_1(e);
+            UPDATE {schema}.election SET office = says, office_version = seen WHERE name = e;
+            RETURN true;
+        END
+        $$";
+    play("replay_early_look", sets_early, 0..SEEDS_UNTIL_CAUGHT).await.expect_err("it is not caught");
+}
+
+/// Plays the seeds in a schema that is changed as `how` says, up to the first history that the
+/// table does not agree with.
+async fn play(schema: &str, how: &str, seeds: impl Iterator<Item = u64>) -> Result<(), String> {
     let (direct, pooled) = (shared().await.url(), pooler().await.url());
     let urls = (1..).zip([&direct, &pooled, &direct, &pooled, &direct, &pooled]);
-    let named = |(who, url)| (who, store(&format!("{url}?schema=replay&application_name=player-{who}")));
+    let named = |(who, url)| (who, store(&format!("{url}?schema={schema}&application_name={schema}-{who}")));
     let stores: Vec<(u64, PostgresStore)> = urls.map(named).collect();
     stores[0].1.identity().await.unwrap();
     let notes = Arc::new(raw(&direct).await);
-    notes.batch_execute(NOTES).await.unwrap();
-    for seed in seeds() {
-        notes.batch_execute(NUMBERS).await.unwrap();
+    notes.batch_execute(&format!("{NOTES}; {how}").replace("{schema}", schema)).await.unwrap();
+    let notes = Notes { client: notes, schema: schema.to_owned() };
+    for seed in seeds {
+        notes.client.batch_execute(&NUMBERS.replace("{schema}", schema)).await.unwrap();
         let elections = [name("replay-a"), name("replay-b")];
         let mut tasks = Vec::new();
         for (who, store) in &stores {
@@ -65,9 +102,17 @@ async fn sessions_that_act_at_once_are_answered_what_they_would_be_one_by_one() 
             last.look(election).await.unwrap();
             history.append(&mut last.history);
             let steps = history.extract_if(.., |step| step.election == *election).collect();
-            replay(steps).unwrap_or_else(|why| panic!("with seed {seed}: {why}"));
+            replay(steps).map_err(|why| format!("with seed {seed}: {why}"))?;
         }
     }
+    Ok(())
+}
+
+/// Who drew which number.
+#[derive(Clone)]
+struct Notes {
+    client: Arc<Client>,
+    schema: String,
 }
 
 type Replay = Box<dyn FnOnce(&mut Table, SessionKey) -> Result<(), String> + Send>;
@@ -106,7 +151,7 @@ fn replay(mut steps: Vec<Step>) -> Result<(), String> {
 struct Player {
     who: String,
     store: PostgresStore,
-    notes: Arc<Client>,
+    notes: Notes,
     elections: [ElectionName; 2],
     random: Rng,
     session: Arc<dyn Session>,
@@ -122,12 +167,12 @@ impl Player {
     async fn new(
         number: u64,
         store: &PostgresStore,
-        notes: &Arc<Client>,
+        notes: &Notes,
         elections: &[ElectionName; 2],
         random: Rng,
     ) -> Player {
         let session = store.open_session(TTL).await.unwrap();
-        let (who, id) = (format!("player-{number}"), u128::from(number) << 96);
+        let (who, id) = (format!("{}-{number}", notes.schema), u128::from(number) << 96);
         let (store, notes, elections) = (store.clone(), notes.clone(), elections.clone());
         let (own, seen, history) = (Vec::new(), Vec::new(), Vec::new());
         Player { who, store, notes, elections, random, session, id, own, seen, history }
@@ -158,8 +203,10 @@ impl Player {
 
     /// The numbers that the last step has drawn.
     async fn drawn(&mut self) -> Vec<(ElectionName, u64)> {
-        let take = "DELETE FROM replay.drawn WHERE who = $1 RETURNING convert_from(election, 'UTF8'), number";
-        let rows = self.notes.query(take, &[&self.who]).await.unwrap();
+        let Notes { client, schema } = &self.notes;
+        let take =
+            format!("DELETE FROM {schema}.drawn WHERE who = $1 RETURNING convert_from(election, 'UTF8'), number");
+        let rows = client.query(&take, &[&self.who]).await.unwrap();
         let drawn = |row: &Row| (ElectionName::new(row.get(0)).unwrap(), row.get::<_, i64>(1).unsigned_abs());
         rows.iter().map(drawn).collect()
     }

@@ -1,6 +1,7 @@
 //! A server that is stopped without warning at random moments, hangs, and loses its connections,
 //! and a pooler that is restarted and ends connections when they are a second old. Candidates come
-//! and go meanwhile, and write through a fence: tokens are given once, nobody believes that it
+//! and go meanwhile, directly and through the pooler, and what each has begun in its office writes
+//! on for a while, at every level of isolation: tokens are given once, nobody believes that it
 //! leads once a higher token has, and no write of a lower token comes after one of a higher.
 
 use std::collections::BTreeSet;
@@ -9,34 +10,56 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use incumbent::Leadership;
-use incumbent_postgres::tokio_postgres::{self, NoTls};
+use incumbent_store::ElectionName;
 use incumbent_testkit::fuzz::Rng;
 use incumbent_testkit::servers::{PgBouncer, PostgresServer};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::harness::{TTL, store, until};
+use crate::fence::LEVELS;
+use crate::harness::{connect, sqlstate, stand, until};
 
 const IMMEDIATE_STOPS: u64 = 50;
 const SEED: u64 = 14;
+/// How long the work of a leader writes on, whoever leads by then.
+const WRITES_FOR: Duration = Duration::from_secs(1);
+/// Between two writes: the server is to do other things, too.
+const WRITES_EVERY: Duration = Duration::from_millis(10);
+
+/// How a candidate goes to the server.
+#[derive(Clone, Copy)]
+enum Way {
+    Direct,
+    Pooled,
+}
 
 /// What the candidates saw of each other.
 #[derive(Default)]
 struct Ledger {
     tokens: Mutex<BTreeSet<u64>>,
     highest: AtomicU64,
-    written: AtomicU64,
+    terms: [AtomicU64; 2],
+    /// At each level.
+    written: [AtomicU64; 3],
+    refused: [AtomicU64; 3],
     over: AtomicBool,
 }
 
 impl Ledger {
-    fn elected(&self, token: u64) {
+    fn elected(&self, way: Way, token: u64) {
         assert!(self.tokens.lock().unwrap().insert(token), "the token {token} was given twice");
         self.highest.fetch_max(token, Ordering::SeqCst);
+        self.terms[way as usize].fetch_add(1, Ordering::SeqCst);
     }
 
     fn terms(&self) -> usize {
         self.tokens.lock().unwrap().len()
+    }
+
+    /// Terms by each way, and what was written and refused at each level.
+    fn counts(&self) -> Vec<u64> {
+        let all = self.terms.iter().chain(&self.written).chain(&self.refused);
+        all.map(|count| count.load(Ordering::SeqCst)).collect()
     }
 
     /// A leader believes that it leads only before a higher token has led.
@@ -47,33 +70,57 @@ impl Ledger {
 }
 
 /// Leads again and again, until the storm is over.
-async fn campaign(url: String, direct: String, ledger: Arc<Ledger>) {
-    let client = incumbent::Client::builder().ttl(TTL).with_store(store(&url)).await.unwrap();
-    let mut candidacy = client.election("storm").unwrap().candidate("a").stand().await.unwrap();
+async fn campaign(way: Way, url: String, direct: String, ledger: Arc<Ledger>) {
+    let election = ElectionName::new("storm").unwrap();
+    let mut candidacy = stand(&url, &election, "a").await;
     while !ledger.over.load(Ordering::SeqCst) {
         let elected = timeout(Duration::from_secs(1), candidacy.elected()).await;
         let Ok(elected) = elected else { continue };
         let office = elected.unwrap().unwrap();
-        ledger.elected(office.token().get());
+        let token = office.token().get();
+        ledger.elected(way, token);
         ledger.check(&office);
-        // One that does not get through is no less of a leader.
-        if let Ok(Ok(())) = timeout(TTL, write(&direct, office.token().get())).await {
-            ledger.written.fetch_add(1, Ordering::SeqCst);
+        let mut work = JoinSet::new();
+        for level in 0..LEVELS.len() {
+            work.spawn(write_on(direct.clone(), level, token, ledger.clone()));
         }
         ledger.check(&office);
         let _ = office.resign().await;
+        while let Some(ended) = work.join_next().await {
+            ended.unwrap();
+        }
     }
     candidacy.withdraw().await.unwrap();
 }
 
-/// What a leader does with its office: the fence first, and a row.
-async fn write(url: &str, token: u64) -> Result<(), tokio_postgres::Error> {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
-    tokio::spawn(connection);
+/// What a leader has begun with its office, and nobody stops: the fence first, and a row.
+async fn write_on(url: String, level: usize, token: u64, ledger: Arc<Ledger>) {
     let sql = format!(
-        "BEGIN; SELECT incumbent.fence('storm', {token}); INSERT INTO written (token) VALUES ({token}); COMMIT"
+        "ROLLBACK; BEGIN ISOLATION LEVEL {}; SELECT incumbent.fence('storm', {token}); \
+         INSERT INTO written (token) VALUES ({token}); COMMIT",
+        LEVELS[level]
     );
-    client.batch_execute(&sql).await
+    let ends = Instant::now() + WRITES_FOR;
+    let mut client = None;
+    while Instant::now() < ends {
+        sleep(WRITES_EVERY).await;
+        let Some(connected) = client.take() else {
+            client = timeout(WRITES_FOR, connect(&url)).await.ok().and_then(Result::ok);
+            continue;
+        };
+        // One that does not get through, or hangs, is tried again by another connection.
+        match timeout(WRITES_FOR, connected.batch_execute(&sql)).await {
+            Ok(Ok(())) => drop(ledger.written[level].fetch_add(1, Ordering::SeqCst)),
+            Ok(refused) => match sqlstate(refused).as_deref() {
+                Some("IN409") => drop(ledger.refused[level].fetch_add(1, Ordering::SeqCst)),
+                // Found to be stale by its older snapshot.
+                Some("40001") => {}
+                _ => continue,
+            },
+            Err(_) => continue,
+        }
+        client = Some(connected);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -83,8 +130,9 @@ async fn tokens_grow_and_no_stale_write_comes_through_whatever_happens_to_the_se
     server.sql("CREATE TABLE written (id bigserial, token bigint)");
     let ledger = Arc::new(Ledger::default());
     let mut candidates = JoinSet::new();
-    for url in [server.url(), server.url(), pooler.url(), pooler.url()] {
-        candidates.spawn(campaign(url, server.url(), ledger.clone()));
+    for way in [Way::Direct, Way::Pooled, Way::Direct, Way::Pooled] {
+        let url = if let Way::Direct = way { server.url() } else { pooler.url() };
+        candidates.spawn(campaign(way, url, server.url(), ledger.clone()));
     }
     let mut random = Rng::from_number(SEED);
     for _ in 0..IMMEDIATE_STOPS {
@@ -101,7 +149,7 @@ async fn tokens_grow_and_no_stale_write_comes_through_whatever_happens_to_the_se
             0 => {
                 server.pause();
                 // For how long it hangs: sometimes for longer than the TTL.
-                tokio::time::sleep(Duration::from_millis(100 * random.below(40))).await;
+                sleep(Duration::from_millis(100 * random.below(40))).await;
                 server.resume();
             }
             1 => {
@@ -113,9 +161,9 @@ async fn tokens_grow_and_no_stale_write_comes_through_whatever_happens_to_the_se
         }
         server.restart().await;
     }
-    let (terms, written) = (ledger.terms() + 2, ledger.written.load(Ordering::SeqCst));
-    until("terms go on after the storm, and writes", async || {
-        ledger.terms() >= terms && ledger.written.load(Ordering::SeqCst) > written
+    let before = ledger.counts();
+    until("candidates lead by each way after the storm, and write and are refused at each level", async || {
+        ledger.counts().iter().zip(&before).all(|(now, before)| now > before)
     })
     .await;
     ledger.over.store(true, Ordering::SeqCst);

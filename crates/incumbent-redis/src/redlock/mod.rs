@@ -26,8 +26,8 @@
 //!
 //! There is no line: the quickest gets the office, and those who wait look again after a tenth of
 //! the TTL. Nor is there an office record, for which a majority of locks is no compare-and-set:
-//! [`Unsupported`](incumbent_store::StoreError::Unsupported) is what pause, freeze, end, transfer,
-//! resign and depose come to, and a list of the elections.
+//! [`Unsupported`](incumbent_store::StoreError::Unsupported) is what pause, freeze, bench, end,
+//! transfer, resign and depose come to, and a list of the elections.
 //!
 //! # What it takes care of
 //! - **Tokens grow, whatever clocks do.** A server takes a token only for a lock that is still its
@@ -95,6 +95,8 @@ use redis::Client;
 
 use self::rounds::{GRANULARITY, Rounds};
 use self::rules::Rules;
+#[cfg(test)]
+pub(crate) use self::server::Lock;
 use self::server::{RedisServer, Server};
 use self::session::RedlockSession;
 use crate::options;
@@ -186,8 +188,8 @@ impl RedlockStore {
              no), before the restart and after it. If a majority has lost \
              its data, there are no elections until an operator founds the store anew (refound)."
                 .to_owned(),
-            "There is no line and no office record: pause, freeze, end, transfer, resign and depose are refused, and \
-             no election is listed. To move the office, stop the leader's process. Those who wait look for a free lock \
+            "There is no line and no office record: pause, freeze, bench, end, transfer, resign and depose are refused, \
+             and no election is listed. To move the office, stop the leader's process. Those who wait look for a free lock \
              every tenth of the TTL."
                 .to_owned(),
         ];
@@ -238,8 +240,8 @@ impl Store for RedlockStore {
     }
 
     fn set_office<'a>(&'a self, _election: &'a ElectionName, _was: Version, _to: &'a Office) -> Fut<'a, Cas> {
-        let what = "a Redlock has no office record: operators cannot pause, freeze, end, transfer, resign or depose; to \
-                    move the office, stop the leader's process";
+        let what = "a Redlock has no office record: operators cannot pause, freeze, bench, end, transfer, resign or \
+                    depose; to move the office, stop the leader's process";
         Box::pin(std::future::ready(Err(StoreError::Unsupported { what: what.to_owned() })))
     }
 

@@ -20,7 +20,7 @@ use crate::{entry, options};
 
 /// It runs when memory is full, too: an election has one lock in all, and a candidate must be able
 /// to take it.
-static SCRIPT: LazyLock<Code> =
+pub(crate) static SCRIPT: LazyLock<Code> =
     LazyLock::new(|| Code::new(&["#!lua flags=allow-oom\n", SERVER, include_str!("../scripts/redlock.lua")]));
 
 /// A server, which does what it is asked in one step, or not at all.
@@ -155,6 +155,7 @@ pub(crate) fn session_name() -> Result<String, StoreError> {
 #[derive(Debug)]
 pub(crate) struct RedisServer {
     connection: Connection,
+    script: &'static LazyLock<Code>,
     address: String,
     key: String,
     /// Whether it writes to its disk before it answers. Read again after every failure, since
@@ -169,7 +170,13 @@ impl RedisServer {
         let (address, key) = (client.get_connection_info().addr().to_string(), keys.redlock());
         let route = PrimaryLookup::Servers(vec![options::speaking_resp3(client)?]);
         let connection = Connection::new(route, keys, allow_eviction, None)?;
-        Ok(RedisServer { connection, address, key, keeps: Mutex::default() })
+        Ok(RedisServer { connection, script: &SCRIPT, address, key, keeps: Mutex::default() })
+    }
+
+    /// For tests: another script.
+    #[cfg(test)]
+    pub(crate) fn with_script(self, script: &'static LazyLock<Code>) -> RedisServer {
+        RedisServer { script, ..self }
     }
 
     async fn ask_once(&self, request: &Request) -> Result<Answer, StoreError> {
@@ -192,7 +199,7 @@ impl RedisServer {
         let fresh = format!("{:08x}", random_id()? >> 96);
         let ours = [fresh.as_str(), keeps, &request.store, request.verb.word()].map(|arg| arg.as_bytes().to_vec());
         let args = [ours.to_vec(), request.verb.args()].concat();
-        let answer = self.connection.eval(&SCRIPT, std::slice::from_ref(&self.key), &args, &what()).await?;
+        let answer = self.connection.eval(self.script, std::slice::from_ref(&self.key), &args, &what()).await?;
         let answer = answer.map_err(|error| classify(error, request.verb.effect(), &what()))?;
         read(answer).ok_or_else(|| StoreError::Corrupt { what: format!("{}: the answer cannot be read", what()) })
     }

@@ -50,8 +50,7 @@ end
 
 -- What is answered to an entry: who is ahead, if anybody is, what that one says, and for how long it
 -- may be silent.
-local function standing(election, token, incarnation, published, ahead, said, remaining)
-  local office, record = office_of(election)
+local function standing(office, record, token, incarnation, published, ahead, said, remaining)
   if not ahead then
     return {'leads', id, change, office, record, published, token, incarnation}
   end
@@ -62,10 +61,11 @@ end
 -- of a line in which nobody is.
 local function stand(session, election, token, incarnation)
   local entry = call('HGET', ENTRIES, election .. '\0' .. token)
+  -- Before anything is written, since it may be damaged.
+  local office, record = office_of(election)
   if not entry then
     -- Somebody has taken it away.
-    local version, record = office_of(election)
-    return {'lost', id, change, version, record}
+    return {'lost', id, change, office, record}
   end
   local ahead, said, remaining = ahead_of(election, '\0' .. token)
   if not ahead and call('HGET', LED, election) ~= token then
@@ -75,5 +75,5 @@ local function stand(session, election, token, incarnation)
     -- Survives a change of lineage.
     call('HSET', LED, election, token)
   end
-  return standing(election, token, incarnation, sub(entry, 1, TOKEN), ahead, said, remaining)
+  return standing(office, record, token, incarnation, sub(entry, 1, TOKEN), ahead, said, remaining)
 end

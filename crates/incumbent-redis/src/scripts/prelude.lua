@@ -49,11 +49,14 @@ if is_taken_over then
   local since = math.floor(math.max(0, wall - clock_wall) * PER_SECOND / 1000)
   going_on = math.max(going_on + LOST_AT_MOST + since, change_by_clock)
 end
+-- The newest number that such a step has drawn before, which it keeps there. Who knows nothing of this
+-- store cannot tell an old counter from the right one, and would draw its numbers a second time.
+local newest = DRAWS and tonumber(call('HGET', ENTRIES, '') or '') or 0
 -- Something is missing; or somebody put an old copy back into a running server: what comes now was
 -- there before, and is not to be trusted. Even so tokens are higher than before.
-local is_founded = not is_whole or KNOWN_STORE == id and tonumber(KNOWN_CHANGE) > going_on
+local is_founded = not is_whole or KNOWN_STORE == id and tonumber(KNOWN_CHANGE) > going_on or newest > going_on
 if is_founded then
-  going_on = math.max(change_by_clock, tonumber(KNOWN_CHANGE) + 1, tonumber(change or 0) + 1)
+  going_on = math.max(change_by_clock, tonumber(KNOWN_CHANGE) + 1, tonumber(change or 0) + 1, newest + 1)
 end
 if going_on >= HIGHEST then
   return redis.error_reply('INCHIGHEST ' .. whole(going_on))
@@ -85,6 +88,8 @@ if is_founded then
   call('HSET', META, 'format', FORMAT, 'id', id, 'change', change, 'lineage', lineage, 'clock', '0',
     'wall', whole(wall), 'hold', whole(hold), 'taken_over', was_known and '0' or '', 'longest', '0',
     'shortest', '0')
+  -- To all who wait for anything: tokens went on, and so nobody would see it by those.
+  redis.pcall('PUBLISH', sub(META, 1, -2) .. '-', 'founded')
 elseif KNOWN_STORE ~= '' and KNOWN_STORE ~= id and taken_over < 0 then
   -- One came first who did not know that a store was here before.
   taken_over = 0
@@ -134,7 +139,8 @@ local function first_of(election)
   return key and sub(key, -TOKEN)
 end
 
--- Takes an entry out of line.
+-- Takes an entry out of line. All keys but one have been read before the first write, and that one
+-- is written first: what somebody made something else of stops the step before it has done anything.
 local function remove(election, token)
   local key = election .. '\0' .. token
   local entry = call('HGET', ENTRIES, key)
@@ -142,12 +148,12 @@ local function remove(election, token)
     call('ZREM', LINES, key)
     return
   end
-  local was_first = first_of(election) == token
+  local was_first, was_led = first_of(election) == token, call('HGET', LED, election) == token
+  call('ZREM', PLACES, session_of(entry) .. '\0' .. key .. incarnation_of(entry))
   draw()
   call('ZREM', LINES, key)
   call('HDEL', ENTRIES, key)
-  call('ZREM', PLACES, session_of(entry) .. '\0' .. key .. incarnation_of(entry))
-  if call('HGET', LED, election) == token then
+  if was_led then
     call('HDEL', LED, election)
   end
   tell('e', key, 'gone')
@@ -160,12 +166,13 @@ local function ttl_of(session)
   return sub(session, -TTL)
 end
 
+-- Whoever calls this has read the sessions.
 local function drop_session(session)
-  call('ZREM', SESSIONS, session, 'R' .. session)
-  call('ZREM', PLACES, 'T' .. ttl_of(session) .. session)
   for _, place in ipairs(call('ZRANGEBYLEX', PLACES, '[' .. session .. '\0', '(' .. session .. '\1')) do
     remove(sub(place, SESSION + 2, -TOKEN - INCARNATION - 2), sub(place, -TOKEN - INCARNATION, -INCARNATION - 1))
   end
+  call('ZREM', PLACES, 'T' .. ttl_of(session) .. session)
+  call('ZREM', SESSIONS, session, 'R' .. session)
 end
 
 -- Starts a session's TTL.
@@ -179,6 +186,7 @@ if is_taken_over and not is_founded then
   -- above the leap; nobody takes office until every leader that may be forgotten has given up; and a
   -- failover costs no session its life that was renewed in time, which only its owner can say: those
   -- that are marked with an R it has not said it of yet.
+  local sessions, longest_before = call('ZRANGEBYSCORE', SESSIONS, '-inf', '(+inf'), longest_known()
   change = digits(going_on)
   for _, key in ipairs(call('ZRANGEBYLEX', LINES, '(', '+')) do
     local election, token = sub(key, 1, -TOKEN - 2), sub(key, -TOKEN)
@@ -186,32 +194,33 @@ if is_taken_over and not is_founded then
       remove(election, token)
     end
   end
-  for _, session in ipairs(call('ZRANGEBYSCORE', SESSIONS, '-inf', '(+inf')) do
+  for _, session in ipairs(sessions) do
     extend(session)
     call('ZADD', SESSIONS, '+inf', 'R' .. session)
   end
   -- The longest TTL that was granted since the last time, whether or not its session is known. The
   -- TTL of one that is not known, and longer than any before it, cannot be: see hold_for.
-  hold = math.max(hold, clock + math.max(longest, longest_known()))
-  taken_over, longest = clock, longest_known()
+  hold = math.max(hold, clock + math.max(longest, longest_before))
+  taken_over, longest = clock, longest_before
   call('HSET', META, 'change', change, 'lineage', lineage, 'hold', whole(hold), 'taken_over', whole(taken_over),
     'longest', whole(longest))
 end
 
 -- An office record: version, end of its tombstone, lengths of what follows but for the last, what
 -- tells one tombstone from another, the record, and the record without the tombstone.
+-- Whoever calls this has read the records.
 local function write_office(election, record, ended, ends, after)
+  if record ~= '' and ended ~= '' then
+    call('ZADD', TOMBSTONES, whole(ends), election)
+  else
+    call('ZREM', TOMBSTONES, election)
+  end
   local version = draw()
   if record == '' then
     call('HDEL', OFFICES, election)
   else
     local lengths = format('%08.0f%08.0f', #ended, #record)
     call('HSET', OFFICES, election, version .. ends .. lengths .. ended .. record .. after)
-  end
-  if record ~= '' and ended ~= '' then
-    call('ZADD', TOMBSTONES, whole(ends), election)
-  else
-    call('ZREM', TOMBSTONES, election)
   end
   tell('o', election, 'other')
 end
@@ -224,6 +233,9 @@ local function office_of(election)
     return '', '', '', ''
   end
   local ends, ended_bytes, record_bytes = sub(row, 17, 32), sub(row, 33, 40), sub(row, 41, 48)
+  if not (tonumber(ends) and tonumber(ended_bytes) and tonumber(record_bytes)) then
+    error(redis.error_reply('INCDAMAGED the office record cannot be read'))
+  end
   if ended_bytes + 0 > 0 and ends + 0 <= clock then
     write_office(election, sub(row, 49 + ended_bytes + record_bytes), '', digits(0), '')
     return office_of(election)

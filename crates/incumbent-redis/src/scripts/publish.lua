@@ -8,10 +8,11 @@ end
 -- What never changes of it: the owner, and the name, with its length before it.
 local name = TOKEN + SESSION + INCARNATION + 4
 local owner_and_name = sub(entry, TOKEN + 1, name + tonumber(sub(entry, name - 3, name), 16))
+local is_first = first_of(election) == token
 local version = draw()
-call('HSET', ENTRIES, key, version .. owner_and_name .. said)
+call('HSET', ENTRIES, key, version .. owner_and_name .. said, '', version)
 tell('e', key, 'said')
-if first_of(election) == token then
+if is_first then
   tell('h', election, 'said')
 end
 return {'ok', id, change, version}

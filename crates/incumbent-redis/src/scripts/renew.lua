@@ -4,6 +4,7 @@ local refusal = refusal_of(session)
 if refusal then
   return refusal
 end
-extend(session)
 local from = after == '' and '[' .. session .. '\0' or '(' .. after
-return {'ok', id, change, call('ZRANGEBYLEX', PLACES, from, '(' .. session .. '\1', 'LIMIT', 0, limit)}
+local places = call('ZRANGEBYLEX', PLACES, from, '(' .. session .. '\1', 'LIMIT', 0, limit)
+extend(session)
+return {'ok', id, change, places}

@@ -10,4 +10,5 @@ if ended ~= '' then
   ends = ended_before == ended and ends_before or digits(clock + keep)
 end
 write_office(election, record, ended, ends, after)
+call('HSET', ENTRIES, '', change)
 return {'ok', id, change}

@@ -1,15 +1,60 @@
 //! Users, passwords and rights.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use incumbent_redis::RedisStore;
-use incumbent_store::{ElectionName, Office, Paused, Place, Store, StoreError, TokenStrength, Version, Watched};
+use incumbent_store::{
+    Cas, ElectionName, Ended, Nonce, Office, Paused, Place, Publication, Store, StoreError, TokenStrength, Version,
+    Watched,
+};
 use incumbent_testkit::servers::{Certificates, RedisServer};
 
-use crate::harness::{LONG, client, entry, held, jobs, lead, within};
+use crate::harness::{LONG, client, entry, held, jobs, lead, until, within};
 
-/// As the head of the crate says it.
-const RIGHTS: &str = "+evalsha +eval +info +time +exists +type +del +hmget +hget +hset +hdel +hexists +zadd +zrem \
-    +zscore +zmscore +zrangebylex +zrevrangebylex +zrangebyscore +publish +subscribe +unsubscribe +hello +ping \
-    +select";
+const STORE: &str = include_str!("../../src/lib.rs");
+pub(crate) const REDLOCK: &str = include_str!("../../src/redlock/mod.rs");
+/// What connections need beside the scripts.
+const CONNECTIONS: [&str; 8] = ["evalsha", "eval", "info", "type", "subscribe", "unsubscribe", "hello", "ping"];
+
+/// The least rights, as the head of the crate or of Redlock says them.
+pub(crate) fn rights(documented: &str) -> String {
+    let (_, section) = documented.split_once("//! # Rights\n").unwrap();
+    let rights = section.split('`').nth(1).unwrap().replace("//!", " ");
+    rights.split_whitespace().filter(|word| word.starts_with('+')).collect::<Vec<_>>().join(" ")
+}
+
+/// The commands that a script calls.
+fn called_by(script: &str) -> BTreeSet<String> {
+    let script = std::fs::read_to_string(format!("{}/src/scripts/{script}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let calls = script.split("call('").skip(1).map(|call| call.split('\'').next().unwrap().to_lowercase());
+    calls.collect()
+}
+
+#[test]
+fn the_least_rights_are_what_scripts_and_connections_need_and_no_more() {
+    let scripts = std::fs::read_dir(format!("{}/src/scripts", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let mut commands: BTreeSet<_> = CONNECTIONS.map(str::to_owned).into();
+    for script in scripts {
+        let script = script.unwrap().file_name().into_string().unwrap();
+        // A Redlock's, and those of fences, whose rights go with what they guard.
+        if !["redlock.lua", "incumbent_fence.lua", "reset.lua", "writes.lua"].contains(&script.as_str()) {
+            commands.extend(called_by(&script));
+        }
+    }
+    // It has its own sentence.
+    assert!(commands.remove("hscan") && STORE.contains("listing elections `+hscan`"));
+    let documented: BTreeSet<_> = rights(STORE).split(' ').map(|right| right[1..].to_owned()).collect();
+    assert_eq!(documented, commands);
+
+    let nothing_to_wait_for = ["subscribe", "unsubscribe"];
+    let connections = CONNECTIONS.into_iter().filter(|command| !nothing_to_wait_for.contains(command));
+    let mut commands: BTreeSet<_> = connections.map(str::to_owned).collect();
+    commands.extend(called_by("server.lua"));
+    commands.extend(called_by("redlock.lua"));
+    let documented: BTreeSet<_> = rights(REDLOCK).split(' ').map(|right| right[1..].to_owned()).collect();
+    assert_eq!(documented, commands);
+}
 
 fn add_user(server: &RedisServer, name: &str, rights: &str) {
     let rule = format!("ACL SETUSER {name} on >pass ~{{incumbent}}* {rights}");
@@ -24,7 +69,8 @@ fn store_of(server: &RedisServer, user: &str) -> RedisStore {
 #[tokio::test]
 async fn the_least_rights_are_enough_for_everything() {
     let server = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]).await;
-    add_user(&server, "least", &format!("&{{incumbent}}* {RIGHTS}"));
+    let least = format!("&{{incumbent}}* {}", rights(STORE));
+    add_user(&server, "least", &least);
     let store = store_of(&server, "least");
     let promises = store.promises().await.unwrap();
     assert_eq!(promises.tokens, TokenStrength::Volatile, "what cannot be read is not promised");
@@ -40,9 +86,47 @@ async fn the_least_rights_are_enough_for_everything() {
     let refused = store.elections(10).await.unwrap_err();
     assert!(matches!(refused, StoreError::Denied { .. }), "{refused:?}");
     // And one right more is enough for the promises, and another for the list of elections.
-    add_user(&server, "more", &format!("&{{incumbent}}* {RIGHTS} +config|get +hscan"));
+    add_user(&server, "more", &format!("{least} +config|get +hscan"));
     assert_eq!(store_of(&server, "more").promises().await.unwrap().tokens, TokenStrength::Durable);
     assert_eq!(store_of(&server, "more").elections(10).await.unwrap(), [election.name().clone()]);
+}
+
+/// A right that is missing after the first write would leave half a step.
+#[tokio::test]
+async fn the_least_rights_are_enough_for_what_is_rare() {
+    let server = RedisServer::start().await;
+    add_user(&server, "least", &format!("&{{incumbent}}* {}", rights(STORE)));
+    let store = store_of(&server, "least");
+    // Another history begins, in which one entry led and one did not.
+    let (first, second) = (store.open_session(LONG).await.unwrap(), store.open_session(LONG).await.unwrap());
+    let leading = held(&first.enlist(&jobs(), &entry(1)).await.unwrap());
+    let behind = held(&second.enlist(&jobs(), &entry(2)).await.unwrap());
+    server.cli(&["REPLICAOF", "127.0.0.1", "1"]);
+    server.cli(&["REPLICAOF", "NO", "ONE"]);
+    assert_eq!(second.renew(std::slice::from_ref(&behind)).await.unwrap().gone, std::slice::from_ref(&behind));
+    // What is published; who withdraws for an heir, and does not; who is evicted.
+    first.renew(&[]).await.unwrap();
+    let heir = held(&second.enlist(&jobs(), &entry(3)).await.unwrap());
+    let seen = store.line(&jobs(), 9).await.unwrap().entries;
+    let said = Publication::new("said");
+    assert!(first.publish(&leading, seen[0].version, &said).await.unwrap().is_some());
+    assert_eq!(first.withdraw(&leading, Some(&behind.entry)).await.unwrap(), Cas::Refused);
+    assert_eq!(store.evict(&jobs(), &seen[1]).await.unwrap(), Cas::Done);
+    assert_eq!(second.standing(&heir, None).await.unwrap().place, Place::Gone);
+    // A tombstone that ends, and a session that is not renewed.
+    let ended = Office::default().with_ended(Ended::new(Nonce(1), Duration::from_millis(1)));
+    assert_eq!(store.set_office(&jobs(), Version::NONE, &ended).await.unwrap(), Cas::Done);
+    let brief = store.open_session(Duration::from_millis(100)).await.unwrap();
+    brief.enlist(&jobs(), &entry(4)).await.ok();
+    until("both are over", async || {
+        let line = store.line(&jobs(), 9).await.unwrap();
+        line.office.ended.is_none() && line.entries.len() == 1
+    })
+    .await;
+    // And the store is founded anew.
+    assert_eq!(server.cli(&["DEL", "{incumbent}:z"]), "1");
+    assert_ne!(store.identity().await.unwrap(), first.store_id());
+    first.close().await.unwrap();
 }
 
 /// The server does nothing else while it answers: not for all of them at once.
@@ -72,7 +156,7 @@ async fn waiting_for_replicas_needs_one_right_more() {
     let primary = RedisServer::start().await;
     let follows = format!("127.0.0.1 {}", primary.port());
     let _replica = RedisServer::start_with(&["--replicaof", &follows]).await;
-    for (user, rights) in [("least", RIGHTS.to_owned()), ("more", format!("{RIGHTS} +wait"))] {
+    for (user, rights) in [("least", rights(STORE)), ("more", format!("{} +wait", rights(STORE)))] {
         add_user(&primary, user, &format!("&{{incumbent}}* {rights}"));
         let store = RedisStore::from_url(&format!("redis://{user}:pass@{}?wait=1", primary.endpoint())).unwrap();
         let session = store.open_session(LONG).await.unwrap();
@@ -89,7 +173,7 @@ async fn waiting_for_replicas_needs_one_right_more() {
 #[tokio::test]
 async fn a_user_without_rights_on_the_channels_makes_whole_steps_and_is_told_when_it_waits() {
     let server = RedisServer::start().await;
-    add_user(&server, "deaf", RIGHTS);
+    add_user(&server, "deaf", &rights(STORE));
     let store = store_of(&server, "deaf");
     let session = store.open_session(LONG).await.unwrap();
     let standing = session.enlist(&jobs(), &entry(1)).await.unwrap();

@@ -1,9 +1,13 @@
 //! The store's own clock. Steps of the server's wall clock are imitated where the store keeps it:
-//! what it was at the last step.
+//! what it was at the last step. And the clock that a client gives its store.
 
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use incumbent_store::{Cas, Ended, Nonce, Office, Place, Store, StoreError, Version};
+use incumbent_redis::{RedisOptions, RedisStore};
+use incumbent_store::{Alarm, Cas, Clock, Ended, Nonce, Office, Place, Store, StoreError, Timestamp, Version};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::RedisServer;
 
@@ -161,5 +165,37 @@ async fn one_who_stands_behind_is_told_when_the_time_of_the_one_ahead_ends() {
     for standing in [behind.standing(&held(&enlisted), None).await.unwrap(), enlisted] {
         let Place::Behind { look_again: Some(look_again), .. } = standing.place else { panic!("{standing:?}") };
         assert!(look_again <= LONG + Duration::from_millis(1), "{look_again:?}");
+    }
+}
+
+/// A clock that a test moves by hand.
+#[derive(Debug, Default)]
+struct ByHand(AtomicU64);
+
+impl Clock for ByHand {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.0.load(Ordering::Relaxed))
+    }
+
+    fn alarm(&self) -> io::Result<Box<dyn Alarm>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// The server cannot tell: it may have lost the newest renewals.
+#[tokio::test]
+async fn after_a_failover_a_session_lives_if_by_the_clock_that_its_store_was_given_it_was_renewed_in_time() {
+    let server = RedisServer::start().await;
+    let clock = Arc::new(ByHand::default());
+    let client = redis::Client::open(server.url()).unwrap();
+    let store = RedisStore::with_clock(&client, &RedisOptions::new(), clock.clone()).unwrap();
+    for (passes, lives) in [(LONG / 2, true), (LONG, false)] {
+        let session = store.open_session(LONG).await.unwrap();
+        clock.0.fetch_add(passes.as_nanos() as u64, Ordering::Relaxed);
+        server.cli(&["REPLICAOF", "127.0.0.1", "1"]);
+        server.cli(&["REPLICAOF", "NO", "ONE"]);
+        let renewed = session.renew(&[]).await;
+        assert_eq!(renewed.is_ok(), lives, "{renewed:?}");
+        assert!(lives || matches!(renewed, Err(StoreError::SessionGone)), "{renewed:?}");
     }
 }

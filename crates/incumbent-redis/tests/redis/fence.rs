@@ -9,7 +9,7 @@ use incumbent_store::{ElectionName, StoreId, Token};
 use incumbent_testkit::conformance::unique;
 use incumbent_testkit::servers::RedisServer;
 
-use crate::harness::{Redis, client, jobs, lead, shared};
+use crate::harness::{Redis, client, jobs, lead, shared, until};
 
 fn token(number: u64) -> FencingToken {
     FencingToken::new(Token::new(number).unwrap(), StoreId::new("some-store"))
@@ -157,4 +157,25 @@ async fn a_fence_is_raised_when_its_candidate_is_elected() {
     assert_eq!(mark, format!("{:019}\n{}\njobs/nightly", shown.token.get(), shown.store));
     guarded.fence.write(&shown, [RedisWrite::set(guarded.key.as_str(), "led")]).await.unwrap();
     assert_eq!(guarded.get(), "led");
+}
+
+#[tokio::test]
+async fn a_mark_outlives_a_server_that_is_killed_and_keeps_everything() {
+    let mut server = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]).await;
+    let store = Redis::on(&server).open();
+    let fence = RedisFence::new(&store, &jobs(), "mark");
+    let write = async |number: u64| fence.write(&token(number), [RedisWrite::set("key", number.to_string())]).await;
+    fence.raise(&jobs(), token(5)).await.unwrap();
+    for newest in [5, 6] {
+        write(newest).await.unwrap();
+        server.restart().await;
+        // The first that is asked after it notices that the connection is lost.
+        until("it answers", async || match write(newest - 1).await {
+            Err(FenceError::Stale { mark, .. }) => mark.get() == newest,
+            Err(FenceError::Unavailable { .. }) => false,
+            other => panic!("{other:?}"),
+        })
+        .await;
+        assert_eq!(server.cli(&["GET", "key"]), newest.to_string());
+    }
 }

@@ -1,5 +1,6 @@
 //! Servers for the tests: one that all share, and servers of a test's own.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -76,6 +77,13 @@ impl Harness for Redis {
     }
 }
 
+/// The file to which the server appends, if it has written to one.
+pub(crate) fn appended(server: &RedisServer) -> PathBuf {
+    let folder = server.scratch().path().join("appendonlydir");
+    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    files.filter(|path| path.to_string_lossy().ends_with(".incr.aof")).max().unwrap()
+}
+
 /// Enlists once that is possible, and keeps the session alive until then.
 pub(crate) async fn enlisted(session: &dyn Session) -> Held {
     let mut place = None;
@@ -94,5 +102,9 @@ pub(crate) async fn client(store: &RedisStore) -> incumbent::Client {
 }
 
 pub(crate) fn jobs() -> ElectionName {
-    ElectionName::new("jobs/nightly").unwrap()
+    named("jobs/nightly")
+}
+
+pub(crate) fn named(election: &str) -> ElectionName {
+    ElectionName::new(election).unwrap()
 }

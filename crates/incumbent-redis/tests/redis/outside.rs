@@ -2,16 +2,18 @@
 
 use std::collections::HashSet;
 
-use futures_util::future::join_all;
-use incumbent::CandidacyError;
-use incumbent_store::{Cas, Place, Store, StoreError, Watched};
+use futures_util::future::{BoxFuture, FutureExt, TryFutureExt, join_all};
+use incumbent::{CandidacyError, Observation};
+use incumbent_store::{Cas, Head, Office, Paused, Place, Publication, Store, StoreError, Version, Watched};
 use incumbent_testkit::servers::RedisServer;
 
-use crate::harness::{LONG, Redis, TTL, client, enlisted, entry, held, jobs, lead, shared, until, within};
+use crate::harness::{LONG, Redis, TTL, client, enlisted, entry, held, jobs, lead, named, shared, until, within};
+
+const KEYS: [&str; 8] = ["m", "s", "l", "e", "p", "o", "z", "h"];
 
 #[tokio::test]
 async fn each_key_that_is_deleted_founds_the_store_anew_and_every_session_is_told() {
-    join_all(["m", "s", "l", "e", "p", "o", "z", "h"].map(without_key)).await;
+    join_all(KEYS.map(without_key)).await;
 }
 
 async fn without_key(key: &str) {
@@ -83,6 +85,72 @@ async fn an_old_copy_that_is_put_back_into_a_running_server_is_not_believed() {
     assert!(next.token > drawn.token, "{next:?} after {drawn:?}");
 }
 
+/// Who knows nothing of the store cannot tell that its counter went back.
+#[tokio::test]
+async fn an_old_counter_that_is_put_back_gives_one_who_comes_fresh_no_number_a_second_time() {
+    let server = shared().await;
+    for drawn_by in ["open", "enlist", "publish", "set_office"] {
+        let redis = Redis::on(server);
+        let store = redis.open();
+        let session = store.open_session(TTL).await.unwrap();
+        let standing = session.enlist(&named("kept"), &entry(1)).await.unwrap();
+        server.cli(&["COPY", &redis.key("m"), &redis.key("copy")]);
+        let mut newest = None;
+        // More than a fresh client draws before it is in line.
+        for number in 0..5 {
+            match drawn_by {
+                "open" => drop(store.open_session(TTL).await.unwrap()),
+                "enlist" => {
+                    let drawn = held(&session.enlist(&jobs(), &entry(number)).await.unwrap());
+                    session.withdraw(&drawn, None).await.unwrap();
+                    newest = Some(drawn.token);
+                }
+                "publish" => {
+                    let publication = Publication::new(format!("{number}"));
+                    let was = store.line(&named("kept"), 1).await.unwrap().entries[0].version;
+                    session.publish(&held(&standing), was, &publication).await.unwrap().unwrap();
+                }
+                _ => {
+                    let was = store.line(&jobs(), 1).await.unwrap().office.version;
+                    let paused = Office::default().with_paused(Paused::new(number.to_string().as_str()));
+                    assert_eq!(store.set_office(&jobs(), was, &paused).await.unwrap(), Cas::Done);
+                }
+            }
+        }
+        server.cli(&["COPY", &redis.key("copy"), &redis.key("m"), "REPLACE"]);
+
+        let fresh = redis.open().open_session(TTL).await.unwrap();
+        assert_ne!(fresh.store_id(), session.store_id(), "{drawn_by}: another store, and so it is told");
+        assert!(matches!(session.renew(&[]).await, Err(StoreError::SessionGone)), "{drawn_by}");
+        let next = enlisted(&*fresh).await;
+        assert!(Some(next.token) > newest, "{drawn_by}: {next:?} after {newest:?}");
+    }
+}
+
+/// Orders may be undone then, and leaders forgotten. But a fence lets none of them in.
+#[tokio::test]
+async fn an_old_copy_of_any_other_key_gives_no_token_twice() {
+    let server = shared().await;
+    for key in &KEYS[1..] {
+        let redis = Redis::on(server);
+        let store = redis.open();
+        let session = store.open_session(TTL).await.unwrap();
+        let kept = held(&session.enlist(&named("kept"), &entry(1)).await.unwrap());
+        server.cli(&["COPY", &redis.key(key), &redis.key("copy")]);
+        let other = store.open_session(TTL).await.unwrap();
+        let left = held(&other.enlist(&jobs(), &entry(2)).await.unwrap());
+        other.withdraw(&left, None).await.unwrap();
+        let last = held(&other.enlist(&jobs(), &entry(3)).await.unwrap());
+        server.cli(&["COPY", &redis.key("copy"), &redis.key(key), "REPLACE"]);
+
+        let fresh = redis.open().open_session(TTL).await.unwrap();
+        let next = enlisted(&*fresh).await;
+        assert!(next.token > last.token.max(kept.token), "{key}: {next:?} after {last:?}");
+        let again = enlisted(&*store.open_session(TTL).await.unwrap()).await;
+        assert!(again.token > next.token, "{key}: {again:?} after {next:?}");
+    }
+}
+
 /// A script is not rolled back: what it cannot read it finds out before it writes.
 #[tokio::test]
 async fn a_step_that_meets_a_damaged_entry_changes_nothing() {
@@ -100,7 +168,7 @@ async fn a_step_that_meets_a_damaged_entry_changes_nothing() {
     let counter = || server.cli(&["HGET", &redis.key("m"), "change"]);
     eval("redis.call('HSET', KEYS[1], entry, string.sub(redis.call('HGET', KEYS[1], entry), 1, 16))", &entries);
     let before = counter();
-    let publication = incumbent_store::Publication::new("said");
+    let publication = Publication::new("said");
     let published = session.publish(&leading, standing.published, &publication).await;
     assert!(published.is_err(), "{published:?}");
     assert_eq!(counter(), before, "nothing was drawn");
@@ -110,6 +178,104 @@ async fn a_step_that_meets_a_damaged_entry_changes_nothing() {
     assert_eq!(store.line(&jobs(), 9).await.unwrap().entries, []);
     assert_eq!(session.standing(&leading, None).await.unwrap().place, Place::Gone);
     assert_eq!(server.cli(&["HEXISTS", &led, jobs().as_str()]), "0", "it was not told that it leads");
+}
+
+/// What is in these keys but for the store's clock, in short.
+fn content(server: &RedisServer, redis: &Redis, keys: &[&str]) -> String {
+    // A large hash has no order.
+    let script = "local all = {}
+        for _, key in ipairs(KEYS) do
+          local kind = redis.call('TYPE', key).ok
+          if string.sub(key, -2) == ':m' then
+            table.insert(all, table.concat(redis.call('HMGET', key, 'id', 'change', 'lineage', 'hold', 'longest'), ' '))
+          elseif kind == 'hash' then
+            for _, field in ipairs(redis.call('HKEYS', key)) do
+              table.insert(all, key .. field .. '=' .. redis.call('HGET', key, field))
+            end
+          else
+            table.insert(all, key .. table.concat(redis.call('ZRANGE', key, 0, -1, 'WITHSCORES'), ' '))
+          end
+        end
+        table.sort(all)
+        return redis.sha1hex(table.concat(all, ' '))";
+    let (count, keys) = (keys.len().to_string(), keys.iter().map(|key| redis.key(key)).collect::<Vec<_>>());
+    let keys = keys.iter().map(String::as_str);
+    server.cli(&["EVAL", script, &count].into_iter().chain(keys).collect::<Vec<_>>())
+}
+
+type Made<'a> = BoxFuture<'a, Result<(), StoreError>>;
+
+/// Types are looked at with every new connection. Meanwhile somebody may use one of our names.
+#[tokio::test]
+async fn a_step_that_needs_a_key_of_somebody_elses_is_refused_and_changes_nothing() {
+    let server = shared().await;
+    for key in KEYS {
+        let redis = Redis::on(server);
+        let store = redis.open();
+        let mut sessions = Vec::new();
+        let mut places = Vec::new();
+        for number in 0..3 {
+            let session = store.open_session(LONG).await.unwrap();
+            places.push(held(&session.enlist(&jobs(), &entry(number)).await.unwrap()));
+            sessions.push(session);
+        }
+        let seen = store.line(&jobs(), 9).await.unwrap().entries;
+        let (first, second) = (&sessions[0], &sessions[1]);
+        let (said, paused) = (Publication::new("said"), Office::default().with_paused(Paused::new("a test")));
+        let rest: Vec<_> = KEYS.into_iter().filter(|other| *other != key).collect();
+        server.cli(&["SET", &redis.key(key), "theirs"]);
+
+        let (jobs, elsewhere, new) = (jobs(), named("elsewhere"), entry(9));
+        let steps: [(&str, &str, Made<'_>); 9] = [
+            ("open", "mszep", store.open_session(LONG).map_ok(drop).boxed()),
+            ("enlist", "mspleoh", first.enlist(&elsewhere, &new).map_ok(drop).boxed()),
+            ("standing", "mspleoh", first.standing(&places[0], None).map_ok(drop).boxed()),
+            ("publish", "mszple", first.publish(&places[0], seen[0].version, &said).map_ok(drop).boxed()),
+            ("set_office", "mszoe", store.set_office(&jobs, Version::NONE, &paused).map_ok(drop).boxed()),
+            ("renew", "mszp", first.renew(&places[..1]).map_ok(drop).boxed()),
+            ("withdraw", "mszpleh", second.withdraw(&places[1], None).map_ok(drop).boxed()),
+            ("evict", "mszpleh", store.evict(&jobs, &seen[2]).map_ok(drop).boxed()),
+            ("close", "mszpleh", first.close().map_ok(drop).boxed()),
+        ];
+        for (step, needs, made) in steps {
+            let before = content(server, &redis, &rest);
+            let answer = made.await;
+            if needs.contains(key) {
+                assert!(matches!(answer, Err(StoreError::Foreign { .. })), "{step} without {key}: {answer:?}");
+                assert_eq!(content(server, &redis, &rest), before, "{step} without {key}");
+            } else {
+                answer.unwrap_or_else(|error| panic!("{step} without {key}: {error}"));
+            }
+        }
+        assert_eq!(server.cli(&["GET", &redis.key(key)]), "theirs");
+    }
+}
+
+#[tokio::test]
+async fn a_step_that_meets_a_damaged_office_record_changes_nothing() {
+    let server = shared().await;
+    let redis = Redis::on(server);
+    let store = redis.open();
+    let session = store.open_session(LONG).await.unwrap();
+    server.cli(&["HSET", &redis.key("o"), jobs().as_str(), "damaged"]);
+    let before = content(server, &redis, &KEYS);
+    let paused = Office::default().with_paused(Paused::new("a test"));
+    for answer in [
+        session.enlist(&jobs(), &entry(1)).await.map(drop),
+        store.line(&jobs(), 9).await.map(drop),
+        store.set_office(&jobs(), Version::NONE, &paused).await.map(drop),
+    ] {
+        assert!(matches!(answer, Err(StoreError::Corrupt { .. })), "{answer:?}");
+    }
+    assert_eq!(content(server, &redis, &KEYS), before);
+    // It is found before somebody is told that it leads, too.
+    let leading = held(&session.enlist(&named("elsewhere"), &entry(1)).await.unwrap());
+    server.cli(&["HSET", &redis.key("o"), "elsewhere", "damaged"]);
+    server.cli(&["HDEL", &redis.key("h"), "elsewhere"]);
+    let before = content(server, &redis, &KEYS);
+    let standing = session.standing(&leading, None).await;
+    assert!(matches!(standing, Err(StoreError::Corrupt { .. })), "{standing:?}");
+    assert_eq!(content(server, &redis, &KEYS), before);
 }
 
 /// As an older version left it.
@@ -134,7 +300,7 @@ async fn no_key_has_a_ttl() {
     let session = store.open_session(TTL).await.unwrap();
     session.enlist(&jobs(), &entry(1)).await.unwrap();
     session.renew(&[]).await.unwrap();
-    for key in ["m", "s", "l", "e", "p", "o", "z", "h"] {
+    for key in KEYS {
         assert_eq!(server.cli(&["PTTL", &redis.key(key)]), "-1", "{key}");
     }
 }
@@ -200,6 +366,59 @@ async fn a_leader_whose_store_was_emptied_is_told_and_stands_again_with_a_higher
     let mut candidacy = election.candidate("ours").stand().await.unwrap();
     let after = lead(&mut candidacy).await.term().token().clone();
     assert!(after.token > before.token && after.store != before.store, "{before} and then {after}");
+}
+
+/// Tokens go on, and so it could not be seen by those.
+#[tokio::test]
+async fn an_observer_is_told_that_the_store_was_emptied_before_it_is_shown_the_next_leader() {
+    for waits in [true, false] {
+        let server = RedisServer::start().await;
+        let redis = Redis::on(&server);
+        let first = redis.open().open_session(LONG).await.unwrap();
+        let left = held(&first.enlist(&jobs(), &entry(1)).await.unwrap());
+        let mut observer = client(&redis.open()).await.election(jobs().as_str()).unwrap().observe();
+        match within(observer.next()).await {
+            Some(Observation::Leader(leader)) => assert_eq!(leader.token, Some(left.token)),
+            other => panic!("{other:?}"),
+        }
+        if waits {
+            let subscribed = async || server.cli(&["PUBSUB", "CHANNELS"]).contains(":h:jobs/nightly");
+            tokio::select! {
+                early = observer.next() => panic!("{early:?}"),
+                () = until("it waits", subscribed) => {}
+            }
+        }
+        assert_eq!(server.cli(&["FLUSHALL"]), "OK");
+        let second = redis.open().open_session(LONG).await.unwrap();
+        let elected = second.enlist(&jobs(), &entry(2)).await.unwrap();
+        assert!(matches!(elected.place, Place::Leading(_)), "the observer has not asked yet: {elected:?}");
+
+        assert_eq!(within(observer.next()).await, Some(Observation::StoreReset), "{waits}");
+        match within(observer.next()).await {
+            Some(Observation::Leader(leader)) => assert_eq!(leader.token, Some(held(&elected).token)),
+            other => panic!("{waits}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_begins_to_wait_after_the_store_was_emptied_does_not_wait_for_another_one() {
+    let server = RedisServer::start().await;
+    let redis = Redis::on(&server);
+    let store = redis.open();
+    redis.open().open_session(LONG).await.unwrap().enlist(&jobs(), &entry(1)).await.unwrap();
+    let line = store.line(&jobs(), 9).await.unwrap();
+    let wakes = [Head::Ignored, line.seen().head].map(|head| {
+        let mut seen = line.seen();
+        seen.head = head;
+        store.watch(&jobs(), &seen, line.cursor)
+    });
+    assert_eq!(server.cli(&["FLUSHALL"]), "OK");
+    redis.open().identity().await.unwrap();
+    for woken in wakes {
+        let told = within(woken).await;
+        assert!(matches!(told, Err(StoreError::Unavailable { .. })), "{told:?}");
+    }
 }
 
 #[tokio::test]
@@ -279,7 +498,7 @@ async fn a_long_line_is_read_in_pages_and_is_one_moments() {
     let part = store.line(&jobs(), 700).await.unwrap();
     assert!(part.entries == line.entries[..700] && part.more);
     // Nothing is missing where what they say is large.
-    let large = incumbent_store::ElectionName::new("large").unwrap();
+    let large = named("large");
     for number in 0..40 {
         let session = store.open_session(LONG).await.unwrap();
         let entry = incumbent_store::NewEntry::new(entry(number).incarnation, "n", vec![7; 60_000]);
@@ -311,7 +530,7 @@ async fn nobody_leads_past_more_of_the_dead_than_expire_at_once() {
     })
     .await;
     let line = store.line(&jobs(), 10).await.unwrap();
-    assert_eq!(line.seen().head, incumbent_store::Head::Is(waiting.entry.clone()));
+    assert_eq!(line.seen().head, Head::Is(waiting.entry.clone()));
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use incumbent_store::{Held, Place, Session, Store, StoreError, Token, TokenStren
 use incumbent_testkit::free_port;
 use incumbent_testkit::servers::RedisServer;
 
-use crate::harness::{LONG, TTL, client, entry, held, jobs, lead, until, within};
+use crate::harness::{LONG, TTL, client, entry, held, jobs, lead, named, until, within};
 
 /// A primary, its replica, and a Sentinel that replaces the one by the other.
 struct UnderSentinel {
@@ -82,10 +82,16 @@ async fn a_leader_outlives_its_primary_and_leads_at_the_one_that_the_sentinels_c
     within(&mut wake).await.unwrap().unwrap();
 }
 
+/// Until it is told it makes leaders, as is said beforehand; a fence refuses them, since all of
+/// their tokens are lower than those of the new one.
 #[tokio::test]
-async fn a_primary_that_was_stopped_and_replaced_makes_no_leader_when_it_is_woken() {
+async fn a_primary_that_was_stopped_and_replaced_gives_only_lower_tokens_when_it_is_woken() {
     let servers = UnderSentinel::start().await;
     let store = servers.store();
+    let promises = store.promises().await.unwrap();
+    assert_eq!(promises.tokens, TokenStrength::Volatile);
+    let promised = promises.caveats.join(" ");
+    assert!(promised.contains("goes on answering until it is told, and two may lead for as long"), "{promised}");
     let session = store.open_session(LONG).await.unwrap();
     let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
     servers.synchronised("{incumbent}:h").await;
@@ -98,11 +104,11 @@ async fn a_primary_that_was_stopped_and_replaced_makes_no_leader_when_it_is_woke
     servers.primary.pause();
     renewed(&*session, &leading).await;
     servers.primary.resume();
-    // It gives tokens of its own until it is told, all of them below those of the new one.
     let old = RedisStore::from_url(&servers.primary.url()).unwrap();
     let left_behind = old.open_session(TTL).await.unwrap();
-    let elsewhere = incumbent_store::ElectionName::new("elsewhere").unwrap();
-    let late = held(&left_behind.enlist(&elsewhere, &entry(2)).await.unwrap());
+    let elected = left_behind.enlist(&named("elsewhere"), &entry(2)).await.unwrap();
+    let late = held(&elected);
+    assert_eq!(elected.place, Place::Leading(late.clone()));
     let other = store.open_session(TTL).await.unwrap();
     let next = held(&other.enlist(&jobs(), &entry(3)).await.unwrap());
     assert!(next.token > late.token, "{next:?} after {late:?}");
@@ -111,6 +117,56 @@ async fn a_primary_that_was_stopped_and_replaced_makes_no_leader_when_it_is_woke
     until("it answers no steps", async || matches!(old.identity().await, Err(StoreError::Unavailable { .. }))).await;
     renewed(&*session, &leading).await;
     assert_eq!(session.standing(&leading, None).await.unwrap().place, Place::Leading(leading));
+    // What it made is gone.
+    let told = left_behind.standing(&late, None).await;
+    assert!(matches!(told, Err(StoreError::Unavailable { .. })), "{told:?}");
+}
+
+/// The one that the Sentinels choose lacks the leader, and the session that has the newest token.
+#[tokio::test]
+async fn a_lagging_replica_that_the_sentinels_choose_makes_no_second_leader_and_gives_no_token_twice() {
+    let mut servers = UnderSentinel::start().await;
+    // A replica is chosen only if it lost its primary less than ten of these before the Sentinel
+    // did.
+    servers.sentinel.cli(&["SENTINEL", "SET", "primary", "down-after-milliseconds", "2000"]);
+    let store = servers.store();
+    let promised = store.promises().await.unwrap().caveats.join(" ");
+    assert!(promised.contains("nobody new takes office before the longest TTL"), "{promised}");
+    let session = store.open_session(LONG).await.unwrap();
+    let lost = store.open_session(LONG).await.unwrap();
+    servers.synchronised("{incumbent}:m").await;
+    servers.replica.cli(&["REPLICAOF", "127.0.0.1", "1"]);
+    // Else the Sentinel sends it back to its primary.
+    let may_be_told = |may: char| {
+        let [old_name, name] = ["slaveof", "replicaof"].map(|command| format!("{may}{command}"));
+        assert_eq!(servers.replica.cli(&["ACL", "SETUSER", "default", &old_name, &name]), "OK");
+    };
+    may_be_told('-');
+    let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
+    let newest = held(&lost.enlist(&named("elsewhere"), &entry(2)).await.unwrap());
+    servers.primary.kill();
+    may_be_told('+');
+
+    let mut told = None;
+    until("the replica has taken over", async || {
+        told = session.renew(std::slice::from_ref(&leading)).await.ok();
+        told.is_some()
+    })
+    .await;
+    assert_eq!(told.unwrap().gone, [leading]);
+    let places = std::slice::from_ref(&newest);
+    assert_eq!(lost.renew(places).await.unwrap().gone, places);
+    let beside = session.enlist(&jobs(), &entry(3)).await;
+    assert!(matches!(beside, Err(StoreError::Unavailable { .. })), "beside a leader: {beside:?}");
+    // The TTL passes, half of it in each step.
+    let pass = format!("-{}", LONG.as_millis());
+    for _ in 0..3 {
+        servers.replica.cli(&["HINCRBY", "{incumbent}:m", "wall", &pass]);
+        session.renew(&[]).await.unwrap();
+    }
+    let next = session.enlist(&jobs(), &entry(3)).await.unwrap();
+    assert_eq!(next.place, Place::Leading(held(&next)));
+    assert!(held(&next).token > newest.token, "{next:?} after {newest:?}");
 }
 
 /// A replica that was cut off may take over with what it has, as soon as it is back.
@@ -200,6 +256,10 @@ async fn in_a_cluster_the_member_that_keeps_our_keys_is_found_also_when_it_becom
     let [from, to, other] = [0, 1, 2].map(|next| &nodes[(slot_owner + next) % 3]);
     // Those that do not keep them say who does.
     let store = RedisStore::from_url(&format!("redis://{},{}", to.endpoint(), other.endpoint())).unwrap();
+    let promises = store.promises().await.unwrap();
+    assert_eq!(promises.tokens, TokenStrength::Volatile);
+    let promised = promises.caveats.join(" ");
+    assert!(promised.contains("cluster-node-timeout") && promised.contains("until it is told"), "{promised}");
     let (session, second) = (store.open_session(TTL * 10).await.unwrap(), store.open_session(TTL * 10).await.unwrap());
     let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
     let behind = second.enlist(&jobs(), &entry(2)).await.unwrap();
@@ -221,6 +281,11 @@ async fn in_a_cluster_the_member_that_keeps_our_keys_is_found_also_when_it_becom
     let between = session.withdraw(&leading, None).await;
     assert!(matches!(between, Err(StoreError::Unavailable { .. })), "half of it has moved: {between:?}");
     migrate(&["e", "p", "o", "z", "h"]);
+    let between = session.withdraw(&leading, None).await;
+    assert!(
+        matches!(between, Err(StoreError::Unavailable { .. })),
+        "all of it has, and it is not said yet: {between:?}"
+    );
     for node in [to, from] {
         assert_eq!(node.cli(&["CLUSTER", "SETSLOT", &slot, "NODE", &ids[1]]), "OK");
     }

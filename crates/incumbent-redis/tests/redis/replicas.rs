@@ -7,7 +7,7 @@ use incumbent_store::fence::{Fence, FenceError, FencingToken};
 use incumbent_store::{Ended, Nonce, Office, Place, Store, StoreError, StoreId, Token, Version, Watched};
 use incumbent_testkit::servers::RedisServer;
 
-use crate::harness::{entry, held, jobs, until, within};
+use crate::harness::{LONG, entry, held, jobs, named, until, within};
 
 /// Replicas are waited for during a quarter of it.
 const TTL: Duration = Duration::from_secs(20);
@@ -239,4 +239,38 @@ async fn a_primary_whose_replicas_confirm_nothing_is_left_for_the_one_that_took_
     let second = store.open_session(TTL).await.unwrap();
     within(second.enlist(&jobs(), &entry(2))).await.unwrap();
     assert!(servers.primary.cli(&["ROLE"]).starts_with("master"), "it was told nothing");
+}
+
+/// What a primary that was cut off from its replicas must do: nothing.
+#[tokio::test]
+async fn a_primary_that_must_have_a_replica_makes_no_step_without_one() {
+    let primary = RedisServer::start_with(&["--min-replicas-to-write", "1", "--min-replicas-max-lag", "60"]).await;
+    let follows = format!("127.0.0.1 {}", primary.port());
+    let mut replica = RedisServer::start_with(&["--replicaof", &follows]).await;
+    let store = RedisStore::from_url(&primary.url()).unwrap();
+    until("it follows", async || store.identity().await.is_ok()).await;
+    let promised = store.promises().await.unwrap().caveats.join(" ");
+    assert!(promised.contains("Writes stop unless 1 replicas are at most 60 s behind"), "{promised}");
+    let session = store.open_session(LONG).await.unwrap();
+    let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
+
+    replica.kill();
+    let refused = async || {
+        [
+            session.renew(std::slice::from_ref(&leading)).await.map(drop),
+            session.enlist(&named("elsewhere"), &entry(2)).await.map(drop),
+            store.open_session(LONG).await.map(drop),
+            session.withdraw(&leading, None).await.map(drop),
+        ]
+    };
+    // A moment passes before the primary has noticed.
+    until("it has noticed", async || store.open_session(LONG).await.is_err()).await;
+    for answer in refused().await {
+        let Err(error @ StoreError::Unavailable { .. }) = answer else { panic!("{answer:?}") };
+        assert!(format!("{error:?}").contains("NOREPLICAS"), "{error:?}");
+    }
+    replica.restart().await;
+    until("it follows again", async || store.open_session(LONG).await.is_ok()).await;
+    let renewal = session.renew(std::slice::from_ref(&leading)).await.unwrap();
+    assert_eq!((renewal.gone, renewal.stray), (vec![], vec![]), "nothing was changed");
 }

@@ -2,21 +2,13 @@
 //! behind: each with what was promised beforehand.
 
 use std::fs::OpenOptions;
-use std::path::PathBuf;
 
 use incumbent_redis::RedisStore;
 use incumbent_store::{Held, Place, Session, Store, StoreError, TokenStrength};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::RedisServer;
 
-use crate::harness::{LONG, Redis, TTL, enlisted, entry, held, jobs, until, within};
-
-/// The file to which the server appends, if it has written to one.
-fn appended(server: &RedisServer) -> PathBuf {
-    let folder = server.scratch().path().join("appendonlydir");
-    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
-    files.filter(|path| path.to_string_lossy().ends_with(".incr.aof")).max().unwrap()
-}
+use crate::harness::{LONG, Redis, TTL, appended, enlisted, entry, held, jobs, named, until, within};
 
 /// A connection that was lost is noticed by the next step, which fails.
 async fn renewed(session: &dyn Session, held: &Held) {
@@ -103,6 +95,47 @@ async fn tokens_grow_over_a_power_failure_that_lost_the_newest_of_them() {
     let session = store.open_session(TTL).await.unwrap();
     let next = enlisted(&*session).await;
     assert!(Some(next.token) > newest, "{next:?} after {newest:?}");
+}
+
+/// What one asks for on a connection that may have been lost: it is made again.
+async fn answered<T>(mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    let mut answer = None;
+    until("it answers", async || {
+        answer = Some(ask().await).filter(|answer| !matches!(answer, Err(StoreError::Unavailable { .. })));
+        answer.is_some()
+    })
+    .await;
+    answer.unwrap()
+}
+
+#[tokio::test]
+async fn who_is_lost_in_a_power_failure_is_told_and_nobody_leads_beside_it() {
+    let mut server = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "everysec"]).await;
+    let redis = Redis::on(&server);
+    let store = redis.open();
+    let promised = store.promises().await.unwrap().caveats.join(" ");
+    for part in ["loses up to a second of writes", "nobody new takes office before the longest TTL"] {
+        assert!(promised.contains(part), "{promised}");
+    }
+    let kept = store.open_session(LONG).await.unwrap();
+    let leads = held(&kept.enlist(&named("kept"), &entry(1)).await.unwrap());
+    let length = std::fs::metadata(appended(&server)).unwrap().len();
+    let lost = store.open_session(LONG).await.unwrap();
+    let leading = held(&lost.enlist(&jobs(), &entry(2)).await.unwrap());
+    let lost_place = held(&kept.enlist(&named("lost"), &entry(3)).await.unwrap());
+    server.kill();
+    OpenOptions::new().write(true).open(appended(&server)).unwrap().set_len(length).unwrap();
+    server.restart().await;
+
+    let places = [leads.clone(), lost_place.clone()];
+    let renewal = answered(async || kept.renew(&places).await).await.unwrap();
+    assert_eq!((renewal.gone, renewal.stray), (vec![lost_place], vec![]), "who is known is told what was lost");
+    let standing = kept.standing(&leads, None).await.unwrap();
+    assert_eq!(standing.place, Place::Leading(leads), "and goes on with what was not");
+    let told = [lost.renew(&[]).await.map(drop), lost.standing(&leading, None).await.map(drop)];
+    assert!(told.iter().all(|told| matches!(told, Err(StoreError::SessionGone))), "{told:?}");
+    let beside = kept.enlist(&jobs(), &entry(4)).await;
+    assert!(matches!(beside, Err(StoreError::Unavailable { .. })), "beside {leading:?}: {beside:?}");
 }
 
 #[tokio::test]
@@ -196,6 +229,42 @@ impl Pair {
     }
 }
 
+/// What it would answer is old, and a step that writes nothing it could make.
+#[tokio::test]
+async fn a_replica_answers_no_step_of_a_session_whose_connection_ends_up_there() {
+    let pair = Pair::start().await;
+    let session = pair.redis.open().open_session(LONG).await.unwrap();
+    let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
+    session.renew(&[]).await.unwrap();
+    pair.synchronised().await;
+    let steps = async || {
+        let places = std::slice::from_ref(&leading);
+        [
+            session.standing(&leading, None).await.map(drop),
+            session.renew(places).await.map(drop),
+            session.enlist(&named("elsewhere"), &entry(2)).await.map(drop),
+            session.withdraw(&leading, None).await.map(drop),
+            session.close().await,
+        ]
+    };
+    // One that takes no writes says so by itself, and one that does has to be asked.
+    for (is_read_only, says) in [("yes", "read only replica"), ("no", "INCREPLICA")] {
+        pair.replica.cli(&["CONFIG", "SET", "replica-read-only", is_read_only]);
+        pair.proxy.turn_to(&pair.replica.endpoint());
+        let mut answers = steps().await;
+        until("the replica is asked", async || {
+            answers = steps().await;
+            answers.iter().all(|answer| format!("{answer:?}").contains(says))
+        })
+        .await;
+        assert!(answers.iter().all(|answer| matches!(answer, Err(StoreError::Unavailable { .. }))), "{answers:?}");
+    }
+    // Nothing was changed meanwhile.
+    pair.proxy.turn_to(&pair.primary.endpoint());
+    renewed(&*session, &leading).await;
+    assert_eq!(session.standing(&leading, None).await.unwrap().place, Place::Leading(leading));
+}
+
 #[tokio::test]
 async fn a_replica_that_lags_behind_and_takes_over_gives_no_token_twice_and_makes_no_second_leader() {
     let pair = Pair::start().await;
@@ -227,7 +296,7 @@ async fn a_replica_that_lags_behind_and_takes_over_gives_no_token_twice_and_make
     let shown = store.line(&jobs(), 9).await;
     assert!(matches!(shown, Err(StoreError::Unavailable { .. })), "nobody can say who leads: {shown:?}");
     // Whatever the old primary still gives is below all that the new one gives.
-    let late = held(&lost.enlist(&incumbent_store::ElectionName::new("late").unwrap(), &entry(5)).await.unwrap());
+    let late = held(&lost.enlist(&named("late"), &entry(5)).await.unwrap());
     let next = enlisted(&*third).await;
     assert!(next.token > last.token.max(late.token), "after {last:?} and {late:?}");
 }

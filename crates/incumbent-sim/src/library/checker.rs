@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Arguments;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -242,7 +243,14 @@ impl Checker {
     /// A resource has accepted a write.
     pub(crate) fn written(&self, election: usize, token: &FencingToken) {
         let term_id = term_id(token);
-        let newer = self.state().records[election].elected.range(term_id..).nth(1).copied();
+        let (newer, was_elected) = {
+            let elected = &self.state().records[election].elected;
+            (elected.range((Excluded(term_id), Unbounded)).next().copied(), elected.contains(&term_id))
+        };
+        if !was_elected {
+            let text = format!("election {election}: a write of {term_id:?} is accepted, which was never in office");
+            self.fail("S3", text);
+        }
         if let Some(newer) = newer.filter(|newer| newer.0 == term_id.0) {
             self.fail(
                 "S3",

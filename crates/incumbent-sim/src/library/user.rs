@@ -1,14 +1,15 @@
 //! One who stands in an election on a host: waits, works under `check`, and leaves in every way
 //! that there is.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use incumbent::{
     Candidacy, CandidacyError, Candidate, FenceError, Leadership, ResignError, StandError, Term, TransferError,
 };
 use incumbent_core::Rng;
+use incumbent_store::{LineKind, lock};
 use tokio::time::{sleep, timeout};
 
 use super::checker::Checker;
@@ -77,6 +78,9 @@ impl User {
         if let Some(resource) = world.resource(self.election) {
             candidate = candidate.fence(resource);
         }
+        if world.scenario.shape.line == LineKind::Fair && self.rng.below(3) == 0 {
+            candidate = self.preparing(candidate);
+        }
         if self.in_storm() && self.rng.below(10) == 0 {
             return self.try_once(candidate, holds).await;
         }
@@ -96,6 +100,28 @@ impl User {
                 self.follow(candidacy, &name, holds).await
             }
         }
+    }
+
+    /// One that takes its time to get ready, and fails now and then. Whatever token it is told of
+    /// it writes with, as any program would.
+    fn preparing(&mut self, candidate: Candidate) -> Candidate {
+        let (world, resource) = (self.world.clone(), self.world.resource(self.election));
+        let longest = self.world.scenario.ttl;
+        let rng = Mutex::new(self.rng.fork());
+        candidate.ready_hook(move |request| {
+            let (delay, fails) = {
+                let mut rng = lock(&rng);
+                (Duration::from_nanos(rng.below(longest.as_nanos() as u64)), rng.below(4) == 0)
+            };
+            if let (Some(resource), Some(token)) = (&resource, &request.token) {
+                resource.write(token);
+            }
+            let fails = fails && world.phase() == Phase::Storm;
+            async move {
+                sleep(delay).await;
+                if fails { Err("it does not get ready") } else { Ok(()) }
+            }
+        })
     }
 
     async fn try_once(&mut self, candidate: Candidate, holds: bool) -> Next {
@@ -219,6 +245,7 @@ impl User {
                 }
                 Ok(office)
             }
+            22..26 => self.depart(office).await,
             21 => {
                 // The work hangs; it does not even look.
                 let (hangs, world) = (self.within(self.world.scenario.ttl * 2), self.world.clone());
@@ -285,6 +312,18 @@ impl User {
             }
             Err(TransferError::Refused { leadership: office, .. }) => Ok(office),
             Err(_) => Err(Next::Wait),
+        }
+    }
+
+    /// It is about to leave, and works on until somebody can take the office. Some think better of
+    /// it.
+    async fn depart(&mut self, office: Leadership) -> Result<Leadership, Next> {
+        let (limit, within) = (self.within(self.world.scenario.ttl), self.within(self.world.scenario.ttl));
+        self.world.checker.say("user", format_args!("is about to leave with {}", office.token()));
+        match timeout(limit, office.hand_over(within)).await {
+            Ok(Ok(_)) => Err(self.give_back(office).await),
+            Ok(Err(_)) if self.rng.below(2) == 0 => Err(self.give_back(office).await),
+            Ok(Err(_)) | Err(_) => Ok(office),
         }
     }
 

@@ -345,7 +345,7 @@ impl World {
         let now = self.now;
         let member = &mut self.members[who];
         match event {
-            Event::Elected { term, title, deadline } => {
+            Event::Elected { term, title, deadline, .. } => {
                 member.work = Some((term, false));
                 self.on_elected(who, &title, deadline);
             }

@@ -147,7 +147,7 @@ impl Checker {
     pub(crate) fn office_written(&mut self, now: u64, election: usize, fields: Fields, was: &Office, is: &Office) {
         if let Some(handover) = &is.handover {
             self.elections[election].asked.insert(handover.from);
-            if let Some(heir) = handover.heir.as_ref().filter(|_| handover.for_health) {
+            if let Some(heir) = handover.heir.as_ref().filter(|_| handover.is_unasked()) {
                 self.elections[election].chosen.insert(handover.from, heir.token);
             }
         }
@@ -156,12 +156,18 @@ impl Checker {
         let over = is.deposed.is_none() && was.deposed.as_ref().map(|deposed| deposed.token) < head;
         // The leader takes out a freeze whose time is over.
         let thawed = is.frozen.is_none() && was.frozen.as_ref().is_some_and(|frozen| frozen.lasts.is_some());
+        // The leader takes out an order to the bench whose time is over, and so does the benched
+        // one.
+        let mut benched = was.benched.iter();
+        let unbenched = benched.any(|order| order.lasts.is_none() && is.benched.get(&order.name) != Some(order))
+            || is.benched.iter().any(|order| was.benched.get(&order.name) != Some(order));
         let erased = [
             (!fields.handover && was.handover != is.handover, "handover"),
             (!fields.paused && was.paused != is.paused, "pause"),
             (!fields.ended && was.ended != is.ended, "tombstone"),
             (!fields.deposed && was.deposed != is.deposed && !over, "deposition"),
             (!fields.frozen && was.frozen != is.frozen && !thawed, "freeze"),
+            (!fields.benched && unbenched, "bench"),
             (!fields.terms && was.terms != is.terms, "record of terms"),
             // A leader writes it down, and an operator takes it out.
             (!fields.recovery && was.recovery != is.recovery, "recovery"),
@@ -454,6 +460,11 @@ impl Checker {
         }
     }
 
+    /// Something is wrong with what a leader does that is benched.
+    pub(crate) fn benched(&mut self, now: u64, election: usize, token: Token, what: &str) {
+        self.fail(now, "BENCH", format!("{token:?} of e{election}, which is benched, {what}"));
+    }
+
     /// A leader stops because it is unfit or is asked to: did the last answer that it read say that
     /// it stays?
     pub(crate) fn moved(&mut self, now: u64, election: usize, token: Token, why: LossReason, frozen: bool) {
@@ -463,7 +474,10 @@ impl Checker {
     }
 
     /// A leader takes office on an answer that stood against it.
-    pub(crate) fn barred(&mut self, now: u64, paused: bool, ended: Option<Nonce>) {
+    pub(crate) fn barred(&mut self, now: u64, paused: bool, benched: bool, ended: Option<Nonce>) {
+        if benched {
+            self.fail(now, "BENCH", "a candidate took office on an answer that said benched".into());
+        }
         if paused {
             self.fail(now, "PAUSE", "a candidate took office on an answer that said paused".into());
         }
@@ -488,6 +502,7 @@ pub(crate) struct Fields {
     pub(crate) ended: bool,
     pub(crate) deposed: bool,
     pub(crate) frozen: bool,
+    pub(crate) benched: bool,
     pub(crate) terms: bool,
     pub(crate) held_back: bool,
     pub(crate) recovery: bool,
@@ -500,6 +515,7 @@ impl Fields {
         ended: true,
         deposed: true,
         frozen: true,
+        benched: true,
         terms: true,
         held_back: true,
         recovery: true,

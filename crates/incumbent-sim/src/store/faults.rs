@@ -3,8 +3,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use incumbent_core::{CandidacyId, Entry, Epoch, ForgottenBy, Hint, Input, Office, TermEnd, TermRecord};
+use incumbent_core::{
+    BenchOrder, Benched, CandidacyId, Entry, Epoch, ForgottenBy, Hint, Input, Office, TermEnd, TermRecord,
+};
+use incumbent_store::LineKind;
 
+use super::checker::Belief;
 use super::process::name_of;
 use super::scenario::{Kind, Weather};
 use super::server::at;
@@ -28,6 +32,8 @@ pub(crate) enum Mishap {
     Reconnect(usize),
     ServerDown,
     ServerUp,
+    /// It is gone for three TTLs.
+    Outage,
     ServerFull,
     ServerRoomy,
     FailOver,
@@ -68,8 +74,13 @@ type MishapTo = fn(usize, bool) -> Mishap;
 
 impl World {
     pub(crate) fn plan_mishaps(&mut self) {
-        if self.scenario.kind == Kind::Deaths {
-            self.plan_death();
+        match self.scenario.kind {
+            Kind::Deaths => self.plan_death(),
+            Kind::Outage => {
+                let at = self.scenario.longest_ttl() * 2 + self.rng.below(self.scenario.longest_ttl());
+                self.after(at, Happening::Mishap(Mishap::Outage));
+            }
+            Kind::Quiet | Kind::Orders | Kind::Chaos => {}
         }
         let luck = self.scenario.luck;
         let processes = self.processes.len() as u64;
@@ -150,6 +161,11 @@ impl World {
                 self.cut_off.remove(&process);
             }
             Mishap::ServerUp => self.server_down = false,
+            Mishap::Outage => {
+                self.server_down = true;
+                self.lose_watches(None);
+                self.after(3 * self.scenario.longest_ttl(), Happening::Mishap(Mishap::ServerUp));
+            }
             Mishap::ServerFull => {
                 self.server_full = true;
                 let delay = self.dice.below(ttl * 5 / 2);
@@ -238,7 +254,7 @@ impl World {
     fn foreign_candidate(&mut self) {
         let election = self.rng.below(self.names.len() as u64) as usize;
         let name = self.names[election].clone();
-        let single = self.scenario.shape.line == incumbent_store::LineKind::Single;
+        let single = self.scenario.shape.line == LineKind::Single;
         if single && self.server.head(self.now, &name).is_some() {
             return;
         }
@@ -406,8 +422,10 @@ impl World {
     fn tidy_office(&mut self, election: usize) {
         let name = self.names[election].clone();
         let office = self.server.office(self.now, &name);
-        if self.chance(800) {
-            self.server.table.set_office(at(self.now), &name, office.version, &office.clone().with_paused(None));
+        let to = self.with_one_benched(office.clone());
+        let to = if self.chance(800) { to.with_paused(None) } else { to };
+        if to != office {
+            self.server.table.set_office(at(self.now), &name, office.version, &to);
         }
         if self.chance(800) {
             for entry in self.server.line(self.now, &name).into_iter().filter(Entry::is_foreign) {
@@ -417,8 +435,20 @@ impl World {
         self.after_step();
     }
 
+    /// Takes back what was ordered to the bench, and now and then benches one anew.
+    fn with_one_benched(&mut self, office: Office) -> Office {
+        let (nonce, process) = (self.dice.nonce(), self.dice.below(self.processes.len() as u64) as usize);
+        let lasts = (self.dice.below(3) == 0).then_some(self.scenario.settings.ttl);
+        let order = BenchOrder::new(name_of(process), nonce, lasts, "new disk").vacating(self.dice.below(2) == 0);
+        // The others have time to hear of it, and to hand over.
+        let is_calm = self.scenario.kind == Kind::Chaos && self.scenario.shape.watches;
+        let benches = is_calm && self.scenario.shape.line == LineKind::Fair && self.dice.below(3) == 0;
+        let benched = if benches { Benched::default().with(order) } else { Benched::default() };
+        office.with_benched(benched)
+    }
+
     pub(crate) fn believed_leader(&self, election: usize) -> Option<incumbent_core::Token> {
-        let in_office = |belief: &&super::checker::Belief| {
+        let in_office = |belief: &&Belief| {
             belief.election == election && self.processes[belief.process].clock.read(self.now) < belief.deadline
         };
         self.checker.beliefs().iter().find(in_office).map(|belief| belief.token)
@@ -462,6 +492,8 @@ impl World {
         let leaders: Vec<_> =
             self.checker.beliefs().iter().filter(|belief| belief.election == election).cloned().collect();
         let first = office.paused.as_ref().and_then(|paused| paused.first.as_deref());
+        // One that was benched since stays out, and so do the others.
+        let first = first.filter(|first| office.benched.get(first).is_none());
         let first = (0..self.processes.len()).find(|process| first == Some(name_of(*process).as_str()));
         let may_lead = first.is_some_and(|first| self.processes[first].candidacy_in(election).is_some());
         if may_lead && !line.first().is_some_and(Entry::is_foreign) {
@@ -483,7 +515,13 @@ impl World {
             return;
         }
         self.check_fitness(election, &line, &office);
-        let standing = self.processes.iter().filter(|process| process.candidacy_in(election).is_some()).count();
+        let stands = |process: &usize| self.processes[*process].candidacy_in(election).is_some();
+        let is_free = |process: &usize| office.benched.get(&name_of(*process)).is_none();
+        let standing = (0..self.processes.len()).filter(stands).filter(is_free).count();
+        self.check_bench(election, &line, &office, leaders.first());
+        if standing == 0 && leaders.is_empty() {
+            return;
+        }
         let [leader] = &leaders[..] else {
             let text =
                 format!("e{election} has {} leaders and {standing} candidates; the line is {line:?}", leaders.len());
@@ -493,8 +531,32 @@ impl World {
             let text = format!("p{} leads e{election} with {:?}, but first is {head:?}", leader.process, leader.token);
             return self.fail("L1", text);
         }
-        if self.scenario.shape.line == incumbent_store::LineKind::Fair {
-            self.check_line(election, &line);
+        if self.scenario.shape.line == LineKind::Fair {
+            self.check_line(election, &line, &office);
+        }
+    }
+
+    /// Who is benched for good is out of the line, or leads for want of one that could follow. What
+    /// was for a while is over.
+    fn check_bench(&mut self, election: usize, line: &[Entry], office: &Office, leader: Option<&Belief>) {
+        let is_over = |order: &&BenchOrder| order.lasts.is_some() && leader.is_some();
+        if let Some(over) = office.benched.iter().find(is_over) {
+            let text = format!("{} is still benched in e{election}, longer than it was to be", over.name);
+            return self.fail("BENCH", text);
+        }
+        let token = leader.map(|leader| leader.token);
+        let benched = |entry: &Entry| entry.name.as_deref().and_then(|name| office.benched.get(name));
+        let waits = |entry: &&Entry| benched(entry).is_some() && Some(entry.token) != token;
+        if let Some(entry) = line.iter().find(|entry| waits(entry) && self.owner_lives(election, entry)) {
+            return self.fail("BENCH", format!("{:?} is benched, and in the line of e{election}", entry.token));
+        }
+        let Some((head, behind)) = line.split_first().filter(|(head, _)| Some(head.token) == token) else { return };
+        let is_fit = |entry: &&Entry| !entry.merit.unwell && self.owner_lives(election, entry);
+        let mut ours = behind.iter().take_while(|entry| !entry.is_foreign());
+        let stays = benched(head).filter(|order| order.vacates || ours.any(|entry| is_fit(&entry)));
+        if stays.is_some() && office.frozen.is_none() {
+            let text = format!("{:?} leads e{election}, and is benched, and could leave: {line:?}", head.token);
+            self.fail("BENCH", text);
         }
     }
 
@@ -504,14 +566,15 @@ impl World {
         })
     }
 
-    /// Everyone who stands is in line, and nobody else is.
-    fn check_line(&mut self, election: usize, line: &[Entry]) {
+    /// Everyone who stands and is not benched is in line, and nobody else is.
+    fn check_line(&mut self, election: usize, line: &[Entry], office: &Office) {
         let owner = |entry: &Entry| self.checker.maker(election, entry.token);
         let mut missing = None;
         for (number, process) in self.processes.iter().enumerate() {
             // One that let its candidacy go while it led leads on, and the next one waits for that.
             let waits = process.users.values().any(|user| user.election == election && user.leaving);
-            if let Some(candidacy) = process.candidacy_in(election).filter(|_| !waits) {
+            let benched = office.benched.get(&name_of(number)).is_some();
+            if let Some(candidacy) = process.candidacy_in(election).filter(|_| !waits && !benched) {
                 let ours = |entry: &&Entry| {
                     owner(entry).is_some_and(|(p, boot, s, _)| (p, boot, s) == (number, process.boot, candidacy))
                 };

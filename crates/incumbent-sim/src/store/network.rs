@@ -7,6 +7,7 @@ use incumbent_core::{
 
 use super::checker::{Fields, Maker, Withdrawal};
 use super::process::{FirstInLine, Message, Process, name_of};
+use super::scenario::Kind;
 use super::server::{Ask, Reply, Sender, held_in};
 use super::users::Deed;
 use super::world::{Happening, Request, World};
@@ -291,6 +292,12 @@ impl World {
                 }
             }
         }
+        if let Op::Publish(held, _, said) = &op {
+            self.check_readiness(process, candidacy, held, said.ready);
+        }
+        if let Op::SetOffice(name, _, to) = &op {
+            self.check_departure(process, candidacy, name, to);
+        }
         if let Some(epoch) = epoch {
             self.processes[process].epoch = epoch.0;
         }
@@ -355,6 +362,9 @@ impl World {
         user.shot = Some(call);
         let (election, by) = (user.election, user.told.first_in_line.as_ref().map(|first| first.token));
         self.checker.shot(self.now, election, term, attempt, by);
+        if self.scenario.kind == Kind::Outage {
+            self.fail("SHOT", format!("p{process} shoots at {term:?} of e{election}, and nobody has died"));
+        }
         let ttl = self.scenario.ttl();
         let delay = self.dice.below(if self.stormy { 2 * ttl } else { ttl / 4 });
         self.after(delay, Happening::Shot { process, boot, candidacy, call, election, term });
@@ -423,7 +433,10 @@ impl World {
             match answer {
                 Ok(Answer::Standing(standing)) => {
                     state.told.frozen = standing.office.frozen.is_some();
+                    state.told.note_bench(now, &standing.office, &name_of(process), state.term.is_some());
                     state.told.count_changes(now, &standing.office);
+                    let offer = standing.office.handover.as_ref().filter(|handover| handover.at_vacancy);
+                    state.told.at_vacancy.extend(offer.map(|offer| offer.nonce));
                 }
                 Ok(Answer::Line(line)) => {
                     state.told.note_hold(&line.office);
@@ -446,8 +459,9 @@ impl World {
             // time.
             let ended = ended.filter(|id| state.first_contact.is_some() && Some(*id) != met);
             let paused = standing.office.paused.as_ref().is_some_and(|paused| paused.bars(&name_of(process)));
+            let benched = standing.office.benched.get(&name_of(process)).is_some();
             let recorded = !standing.office.terms.is_empty();
-            state.told.first_in_line = Some(FirstInLine { token: held.token, paused, ended, recorded });
+            state.told.first_in_line = Some(FirstInLine { token: held.token, paused, benched, ended, recorded });
         }
     }
 }

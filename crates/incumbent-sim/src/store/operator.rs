@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use incumbent_core::{
-    Answer, Cas, Deposed, ElectionName, Ended, Entry, Fault, Frozen, Handover, Heir, Line, Nonce, Office, Op, Paused,
-    Rng, Token,
+    Answer, BenchOrder, Cas, Deposed, ElectionName, Ended, Entry, Fault, Frozen, Handover, Heir, Line, Nonce, Office,
+    Op, Paused, Rng, Token,
 };
 
 use super::checker::Fields;
@@ -25,6 +25,10 @@ pub(crate) enum Act {
     /// For good, or for a while.
     Freeze,
     Unfreeze,
+    /// One name, for good or for a while; in any case, or only if somebody can follow.
+    Bench,
+    /// The same name again.
+    Unbench,
     /// That health has moved the office too often.
     Acknowledge,
 }
@@ -36,10 +40,12 @@ pub(crate) struct Operator {
     nonce: Nonce,
     within: Duration,
     keep: Duration,
-    /// How long a freeze lasts.
+    /// How long a freeze or a bench lasts.
     pub(crate) lasts: Option<Duration>,
-    /// Who is to lead when a pause is over.
+    /// Who is to lead when a pause is over, or is benched.
     pub(crate) first: usize,
+    /// Whether one that is benched leaves in any case.
+    pub(crate) vacates: bool,
     dice: Rng,
     tries: u32,
     /// Numbers the attempts: an answer to an older one is ignored.
@@ -64,6 +70,7 @@ impl Operator {
         let within = ttl * (1 + dice.below(4) as u32) / 2;
         let nonce = dice.nonce();
         let lasts = (dice.below(2) == 0).then_some(ttl);
+        let vacates = dice.fork().below(2) == 0;
         Operator {
             act,
             name,
@@ -72,6 +79,7 @@ impl Operator {
             keep: ttl * 3,
             lasts,
             first,
+            vacates,
             dice,
             tries: 0,
             attempt: 0,
@@ -87,6 +95,7 @@ impl Operator {
             Act::Acknowledge => Fields { held_back: true, ..Fields::default() },
             Act::End => Fields::ALL,
             Act::Freeze | Act::Unfreeze => Fields { frozen: true, ..Fields::default() },
+            Act::Bench | Act::Unbench => Fields { benched: true, ..Fields::default() },
             Act::Transfer | Act::Resign => Fields { handover: true, ..Fields::default() },
             Act::Depose => Fields { deposed: true, ..Fields::default() },
         }
@@ -142,6 +151,16 @@ impl Operator {
             }
             Act::Freeze => Some((was.with_frozen(Frozen::new(nonce, self.lasts, "maintenance")), None)),
             Act::Unfreeze => Some((was.with_frozen(None), None)),
+            Act::Bench => {
+                let order = BenchOrder::new(name_of(self.first), nonce, self.lasts, "new disk").vacating(self.vacates);
+                let benched = was.benched.with(order);
+                Some((was.with_benched(benched), None))
+            }
+            Act::Unbench => {
+                let name = name_of(self.first);
+                let benched = was.benched.retain(|order| *order.name != *name);
+                Some((was.with_benched(benched), None))
+            }
             Act::Acknowledge => Some((was.with_held_back(None), None)),
             Act::End => {
                 let ended = Some(Ended::new(self.nonce, self.keep));

@@ -1,7 +1,7 @@
 //! One simulated process: the machine, its clock, its candidacies and their users. It does nothing
 //! by itself.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use incumbent_core::{
@@ -34,6 +34,13 @@ pub(crate) struct User {
     pub(crate) failed: bool,
     pub(crate) healthy: bool,
     pub(crate) unwell: bool,
+    /// It is about to leave: whom it has asked to take its office, and by which notices.
+    pub(crate) departure: Option<Vec<(Nonce, Token)>>,
+    /// It does something before it takes over, and has done so for these handovers.
+    pub(crate) prepares: bool,
+    pub(crate) readied: BTreeSet<Nonce>,
+    /// It has asked to hand over itself, and was not refused.
+    pub(crate) transferring: bool,
     pub(crate) priority: Option<i32>,
     /// What the answers have said that the candidacy took in.
     pub(crate) told: Told,
@@ -70,18 +77,33 @@ pub(crate) struct Told {
     pub(crate) first_in_line: Option<FirstInLine>,
     /// The last answer that it took in said that the election is frozen.
     pub(crate) frozen: bool,
+    /// The last answer that it took in said that it is benched, and whether it leaves in any case.
+    pub(crate) benched: Option<(Nonce, bool)>,
+    /// Since when answers that it took in while it led say that it leaves in any case, and that
+    /// nothing is frozen.
+    pub(crate) is_to_leave_since: Option<(Nonce, Timestamp)>,
     /// The last line that it took in, up to the first of another library.
     pub(crate) line: Vec<Entry>,
     /// The handovers for health that it has read of, by which leader and when, since an operator
     /// has acknowledged those before.
     pub(crate) changes: Vec<(Token, Timestamp)>,
     pub(crate) held_back: bool,
+    /// The notices of those first in line that were not in office.
+    pub(crate) at_vacancy: BTreeSet<Nonce>,
 }
 
 impl Told {
     /// Those in line who said that they are fit.
     pub(crate) fn fit_in_line(&self) -> Vec<Token> {
         self.line.iter().filter(|entry| !entry.merit.unwell).map(|entry| entry.token).collect()
+    }
+
+    /// What the record says of the one of this name, which leads or does not.
+    pub(crate) fn note_bench(&mut self, now: Timestamp, office: &Office, name: &str, leads: bool) {
+        self.benched = office.benched.get(name).map(|order| (order.id, order.vacates));
+        let must = self.benched.filter(|(_, vacates)| *vacates && leads && office.frozen.is_none()).map(|(id, _)| id);
+        let known = self.is_to_leave_since.filter(|(id, _)| Some(*id) == must);
+        self.is_to_leave_since = known.or(must.map(|id| (id, now)));
     }
 
     /// What an operator has acknowledged counts no more.
@@ -126,6 +148,7 @@ pub(crate) fn name_of(process: usize) -> String {
 pub(crate) struct FirstInLine {
     pub(crate) token: Token,
     pub(crate) paused: bool,
+    pub(crate) benched: bool,
     pub(crate) ended: Option<Nonce>,
     /// The election keeps a record of its terms.
     pub(crate) recorded: bool,

@@ -18,6 +18,9 @@ pub(crate) enum Kind {
     Deaths,
     /// No faults but an operator with orders, one after the other: each is obeyed at once.
     Orders,
+    /// No faults but a store that is gone for three TTLs: every term in every election ends in it,
+    /// nobody dies, and nobody is shot at.
+    Outage,
     /// Everything at once, then healing.
     Chaos,
 }
@@ -79,6 +82,7 @@ impl Scenario {
             0 => Kind::Quiet,
             1 => Kind::Deaths,
             2 => Kind::Orders,
+            3 => Kind::Outage,
             _ => Kind::Chaos,
         };
         let shape = match rng.below(8) {
@@ -110,8 +114,14 @@ impl Scenario {
         Scenario {
             kind,
             shape,
-            processes: 2 + rng.below(most) as usize,
-            elections: 1 + (rng.below(4) / 2 * (1 + rng.below(2))) as usize,
+            processes: match (2 + rng.below(most) as usize, kind) {
+                (_, Kind::Outage) => 3,
+                (drawn, _) => drawn,
+            },
+            elections: match (1 + (rng.below(4) / 2 * (1 + rng.below(2))) as usize, kind) {
+                (_, Kind::Outage) => 5,
+                (drawn, _) => drawn,
+            },
             settings,
             granted,
             proof: if earlier { Scenario::earlier(rng, ttl) } else { Proof::Answered },
@@ -120,6 +130,7 @@ impl Scenario {
             chaos: match kind {
                 Kind::Quiet => ttl_nanos * 8,
                 Kind::Deaths | Kind::Orders => ttl_nanos * 30,
+                Kind::Outage => ttl_nanos * 20,
                 Kind::Chaos => ttl_nanos * (8 + rng.below(12)),
             },
             timer_slack: if calm { 0 } else { [0, MILLISECOND, ttl_nanos / 20][rng.below(3) as usize] },

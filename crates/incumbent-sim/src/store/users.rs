@@ -3,7 +3,8 @@
 
 use bytes::Bytes;
 use incumbent_core::{
-    CandidacyId, Candidate, Command, Event, Heir, Held, Input, LossReason, Successor, TermNo, Timestamp, Title, Token,
+    CandidacyId, Candidate, Command, Decline, Event, Heir, Held, Input, LossReason, Nonce, Successor, TermNo,
+    Timestamp, Title, Token,
 };
 
 use super::checker::Belief;
@@ -57,6 +58,13 @@ pub(crate) enum Deed {
         boot: u32,
         candidacy: CandidacyId,
     },
+    /// It has got ready for this handover, or has not.
+    Readied {
+        process: usize,
+        boot: u32,
+        candidacy: CandidacyId,
+        nonce: Nonce,
+    },
     /// Anything.
     Random,
     /// An operator does something.
@@ -105,7 +113,11 @@ impl World {
                 self.set_unwell(process, candidacy, false)
             }
             Deed::Leave { process, boot, candidacy } if self.runs(process, boot) => self.leave(process, candidacy),
+            Deed::Readied { process, boot, candidacy, nonce } if self.runs(process, boot) => {
+                self.readied(process, boot, candidacy, nonce);
+            }
             Deed::Stand { .. }
+            | Deed::Readied { .. }
             | Deed::Stopped { .. }
             | Deed::Write { .. }
             | Deed::Recover { .. }
@@ -142,11 +154,13 @@ impl World {
         state.next_candidacy += 1;
         let fenced = self.fences[election].is_some();
         let hold_until_stopped = self.rng.below(3) == 0;
-        let recorded = self.recorded[election] && self.dice.below(3) > 0;
-        let fences = recorded && self.scenario.kind == Kind::Chaos && self.dice.below(2) == 0;
+        let is_outage = self.scenario.kind == Kind::Outage;
+        let recorded = self.recorded[election] && (self.dice.below(3) > 0 || is_outage);
+        let fences = recorded && (is_outage || self.scenario.kind == Kind::Chaos && self.dice.below(2) == 0);
         let priority = self.ranked[election].then(|| self.dice.below(4) as i32 - 1);
+        let prepares = self.dice.below(2) == 0;
         let settings = &self.scenario.settings;
-        let fence_delay = fences.then(|| settings.grace + settings.renew_every);
+        let fence_delay = fences.then(|| settings.fence_delay());
         // Some stand again through the handle that they have; others open the election anew.
         let known = self.chance(500);
         let first_contact = self.processes[process].contacts.get(&election).copied().filter(|_| known);
@@ -161,6 +175,10 @@ impl World {
             failed: false,
             healthy: true,
             unwell: false,
+            prepares,
+            readied: Default::default(),
+            departure: None,
+            transferring: false,
             priority,
             told: Told::default(),
             told_before: None,
@@ -183,6 +201,7 @@ impl World {
             fenced,
             hold_until_stopped,
             priority,
+            prepares,
             recorded,
             fence_delay,
             first_contact,
@@ -204,6 +223,25 @@ impl World {
             user.unconfirmed = None;
             self.release(process, candidacy);
         }
+    }
+
+    /// It takes a while to get ready, and may fail, or end when that is of no use any more.
+    fn get_ready(&mut self, process: usize, candidacy: CandidacyId, nonce: Nonce) {
+        let boot = self.processes[process].boot;
+        let delay = self.dice.below(if self.stormy { self.scenario.ttl() * 3 / 2 } else { self.scenario.ttl() / 50 });
+        self.after(delay, Happening::Deed(Deed::Readied { process, boot, candidacy, nonce }));
+    }
+
+    fn readied(&mut self, process: usize, boot: u32, candidacy: CandidacyId, nonce: Nonce) {
+        if self.processes[process].paused {
+            let delay = self.scenario.ttl() / 20;
+            return self.after(delay, Happening::Deed(Deed::Readied { process, boot, candidacy, nonce }));
+        }
+        let fails = self.stormy && self.dice.below(4) == 0;
+        let Some(user) = self.processes[process].users.get_mut(&candidacy) else { return };
+        let answer = if fails { Err(Decline::Failed) } else { Ok(()) };
+        user.readied.extend(answer.ok().map(|()| nonce));
+        self.command(process, Input::Command(candidacy, Command::Prepared(nonce, answer)));
     }
 
     fn release(&mut self, process: usize, candidacy: CandidacyId) {
@@ -248,6 +286,9 @@ impl World {
             let delay = self.dice.below(self.scenario.ttl() * 6);
             return self.after(delay, Happening::Deed(Deed::GetWell { process, boot, candidacy }));
         }
+        if user.term.is_some() && !user.stopping && self.dice.below(4) == 0 {
+            return self.depart(process, candidacy);
+        }
         match (self.rng.below(10), term) {
             (0 | 1, Some(term)) => {
                 if let Some(user) = self.processes[process].users.get_mut(&candidacy) {
@@ -275,6 +316,19 @@ impl World {
         }
     }
 
+    /// It is about to leave, and asks for an heir; some think better of it.
+    fn depart(&mut self, process: usize, candidacy: CandidacyId) {
+        let within = self.scenario.settings.ttl;
+        let stays = self.dice.below(4) == 0;
+        let Some(user) = self.processes[process].users.get_mut(&candidacy).filter(|user| !user.transferring) else {
+            return;
+        };
+        let asked = user.departure.get_or_insert_default();
+        trace!(self, format!("p{process}"), "is about to leave, and has asked {asked:?}");
+        let command = Command::HandOver((!stays).then_some(within));
+        self.command(process, Input::Command(candidacy, command));
+    }
+
     fn leave(&mut self, process: usize, candidacy: CandidacyId) {
         let Some(user) = self.processes[process].users.get_mut(&candidacy) else { return };
         user.leaving = true;
@@ -298,6 +352,10 @@ impl World {
         let entry = line.get(pick)?;
         let heir = Heir::of(entry)?;
         let within = self.scenario.settings.ttl;
+        if let Some(user) = self.processes[process].users.get_mut(&candidacy) {
+            // Which of the two a notice is for cannot be seen from here.
+            (user.departure, user.transferring) = (None, true);
+        }
         self.command(process, Input::Command(candidacy, Command::Transfer(Successor::Candidate(heir), within)));
         Some(entry.token)
     }
@@ -317,6 +375,9 @@ impl World {
             Act::Freeze,
             Act::Unfreeze,
             Act::Acknowledge,
+            Act::Bench,
+            Act::Bench,
+            Act::Unbench,
         ];
         let act = acts[self.rng.below(acts.len() as u64) as usize];
         let election = self.rng.below(self.names.len() as u64) as usize;
@@ -397,7 +458,7 @@ impl World {
 
     pub(crate) fn on_user_event(&mut self, process: usize, candidacy: CandidacyId, event: Event) {
         match event {
-            Event::Elected { term, title: Title::Entry(held), deadline } => {
+            Event::Elected { term, title: Title::Entry(held), deadline, .. } => {
                 self.on_elected(process, candidacy, term, &held, deadline);
             }
             Event::Deadline(deadline) => {
@@ -413,6 +474,7 @@ impl World {
             Event::Stopping { why, .. } => self.on_stopping(process, candidacy, why),
             Event::Unelected(why) => self.on_unelected(process, candidacy, why),
             Event::Released => self.on_released(process, candidacy),
+            Event::Prepare { nonce, .. } => self.get_ready(process, candidacy, nonce),
             Event::FirstContact(tombstone) => {
                 let state = &mut self.processes[process];
                 if let Some(user) = state.users.get_mut(&candidacy) {
@@ -437,10 +499,13 @@ impl World {
             Event::Following(_)
             | Event::Out(_)
             | Event::TransferRefused(_)
+            | Event::NoHeir(_)
+            | Event::CalledOff(_)
             | Event::Proclaimed(..)
             | Event::Ordered(..)
             | Event::Stays(_)
-            | Event::FreezeStays(_) => {}
+            | Event::StaysBenched(_)
+            | Event::OrderStays(..) => {}
             // Of groups.
             Event::Elected { .. }
             | Event::Led { .. }
@@ -460,6 +525,7 @@ impl World {
         user.term = Some(Term { number, token: held.token, deadline });
         user.unconfirmed = Some(held.token);
         user.stopping = false;
+        (user.departure, user.transferring) = (None, false);
         let said = user.told.first_in_line.clone().filter(|said| said.token == held.token);
         trace!(self, format!("p{process}"), "** leads {} with {:?}", held.election, held.token);
         if twice {
@@ -476,7 +542,7 @@ impl World {
         }
         match said {
             Some(said) => {
-                self.checker.barred(self.now, said.paused, said.ended);
+                self.checker.barred(self.now, said.paused, said.benched, said.ended);
                 if asked || said.recorded {
                     self.checker.opened(self.now, election, held.token);
                 }
@@ -518,7 +584,19 @@ impl World {
         };
         user.stopping = true;
         let (election, frozen, fit) = (user.election, user.told.frozen, user.told.fit_in_line());
+        let benched = user.told.benched;
         let changes = user.told.changes_lately(now, token);
+        if why == LossReason::Transferred {
+            self.check_heir(process, candidacy, token);
+        }
+        if why == LossReason::Benched {
+            match benched {
+                None => self.checker.benched(self.now, election, token, "is benched no longer, and leaves for it"),
+                // It goes to one that is fit; or leaves although nobody follows, as it was ordered.
+                Some((_, false)) => self.checker.handed_over_for_health(self.now, election, token, &fit),
+                Some((_, true)) => {}
+            }
+        }
         if why == LossReason::Unwell {
             self.checker.handed_over_for_health(self.now, election, token, &fit);
             self.checker.changes_for_health(self.now, election, token, &changes);
@@ -526,7 +604,8 @@ impl World {
         if matches!(why, LossReason::Transferred | LossReason::Resigned | LossReason::Unwell) {
             self.checker.asked_to_go(self.now, election, token);
         }
-        if matches!(why, LossReason::Transferred | LossReason::Resigned | LossReason::Unhealthy | LossReason::Unwell) {
+        let asked = [LossReason::Transferred, LossReason::Resigned, LossReason::Unhealthy, LossReason::Unwell];
+        if asked.contains(&why) || why == LossReason::Benched {
             self.checker.moved(self.now, election, token, why, frozen);
         }
         self.stop_work(process, boot, candidacy, token);

@@ -1,6 +1,7 @@
 //! The event loop: one queue, ordered by global time and then by when a thing was put there.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use incumbent_core::{Answer, CandidacyId, ElectionName, Event, Fault, Input, Output, Participant, Rng, Token};
 use incumbent_store::LineKind;
@@ -162,13 +163,15 @@ impl World {
         let mut dice = Rng::from_number(!seed);
         // The bounds of deaths and orders have no room for another handover.
         let is_ranked = matches!(scenario.kind, Kind::Quiet | Kind::Chaos) && scenario.shape.line == LineKind::Fair;
-        let names =
-            ["jobs/a", "jobs/b", "c"].iter().take(scenario.elections).filter_map(|name| ElectionName::new(name).ok());
+        let names = ["jobs/a", "jobs/b", "c", "d", "e"]
+            .iter()
+            .take(scenario.elections)
+            .filter_map(|name| ElectionName::new(name).ok());
         World {
             now: 0,
             names: names.collect(),
             fences: (0..scenario.elections).map(|_| (rng.below(3) > 0).then_some(0)).collect(),
-            recorded: (0..scenario.elections).map(|_| dice.below(2) == 0).collect(),
+            recorded: (0..scenario.elections).map(|_| dice.below(2) == 0 || scenario.kind == Kind::Outage).collect(),
             ranked: (0..scenario.elections).map(|_| is_ranked && dice.below(2) == 0).collect(),
             flapping: dice.below(6) == 0 && scenario.kind == Kind::Chaos,
             dice,
@@ -373,7 +376,22 @@ impl World {
         while let Some(output) = self.processes[process].machine.as_mut().and_then(Participant::poll_output) {
             self.put_out(process, output);
         }
+        self.check_departures(process);
         self.set_alarm(process);
+    }
+
+    /// A leader that is benched, and is to leave in any case, has a TTL for that.
+    fn check_departures(&mut self, process: usize) {
+        let state = &self.processes[process];
+        let (now, within) = (state.clock.read(self.now), Duration::from_nanos(self.scenario.longest_ttl()));
+        let stays = state.users.values().find_map(|user| {
+            let term = user.term.as_ref().filter(|_| !user.stopping)?;
+            let (_, since) = user.told.is_to_leave_since?;
+            (now.since(since) > within).then_some((user.election, term.token))
+        });
+        if let Some((election, token)) = stays {
+            self.checker.benched(self.now, election, token, "stays longer than it may");
+        }
     }
 
     pub(crate) fn set_alarm(&mut self, process: usize) {

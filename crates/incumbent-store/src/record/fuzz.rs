@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use incumbent_core::{
-    Deposed, ElectionName, Ended, EntryId, Frozen, Handover, Heir, HeldBack, LossReason, Merit, Office, Order, Origin,
-    Paused, Recovery, Refusal, Rng, StoreId, TermEnd, TermRecord, Terms, Token, Version,
+    BenchOrder, Benched, Deposed, ElectionName, Ended, EntryId, Frozen, Handover, Heir, HeldBack, LossReason, Merit,
+    Office, Order, Origin, Paused, Recovery, Refusal, Rng, StoreId, TermEnd, TermRecord, Terms, Token, Version,
 };
 use incumbent_testkit::fuzz::fuzz;
 
@@ -32,7 +32,11 @@ fn office(rng: &mut Rng) -> Office {
         let within = Duration::from_millis(rng.below(100_000));
         let mut handover = Handover::new(token(rng), maybe(rng, heir), rng.nonce(), within);
         handover.refused = maybe(rng, |_| Refusal::HeirGone);
-        let handover = if rng.below(2) == 0 { handover.for_health() } else { handover };
+        let handover = match rng.below(3) {
+            0 => handover.for_health(),
+            1 => handover.for_bench(),
+            _ => handover,
+        };
         handover.ordered(order(rng))
     };
     let millis = |rng: &mut Rng| Duration::from_millis(rng.below(100_000));
@@ -43,8 +47,14 @@ fn office(rng: &mut Rng) -> Office {
         .with_deposed(maybe(rng, |rng| Deposed::new(token(rng)).ordered(order(rng))))
         .with_frozen(maybe(rng, |rng| Frozen::new(rng.nonce(), maybe(rng, millis), order(rng))))
         .with_recovery(maybe(rng, |rng| Recovery::new(text(rng), text(rng), order(rng))))
+        .with_benched((0..rng.below(3)).fold(Benched::default(), |benched, _| benched.with(bench_order(rng))))
         .with_held_back(maybe(rng, |rng| HeldBack::new(token(rng)).stamped(rng.below(3))))
         .with_terms((0..rng.below(4)).fold(Terms::default(), |terms, _| terms.with(term(rng))))
+}
+
+fn bench_order(rng: &mut Rng) -> BenchOrder {
+    let lasts = maybe(rng, |rng| Duration::from_millis(rng.below(100_000)));
+    BenchOrder::new(text(rng), rng.nonce(), lasts, order(rng)).vacating(rng.below(2) == 0)
 }
 
 fn term(rng: &mut Rng) -> TermRecord {

@@ -14,14 +14,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent_core::{
-    Deposed, Ended, EntryId, Frozen, Handover, Heir, HeldBack, Incarnation, LossReason, Merit, Nonce, Office, Order,
-    Origin, Paused, Recovery, Refusal, Shot, ShotResult, TermEnd, TermRecord, Terms, Token, Version,
+    BenchOrder, Benched, Deposed, Ended, EntryId, Frozen, Handover, Heir, HeldBack, Incarnation, LossReason, Merit,
+    Nonce, Office, Order, Origin, Paused, Recovery, Refusal, Shot, ShotResult, TermEnd, TermRecord, Terms, Token,
+    Version,
 };
 
 pub use text::{Lines, parse};
 
 /// For what a leader hands over that nobody has asked to.
 const HEALTH: &str = "health";
+/// For what the first in line offers that is not in office.
+const VACANCY: &str = "vacancy";
+const BENCH: &str = "bench";
+/// How one that is benched leaves, though nobody may follow.
+const ANYWAY: &str = "anyway";
 
 /// What a candidate says about itself beyond its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +82,9 @@ impl CandidateRecord {
 /// The office record, without its version.
 pub fn encode_office(office: &Office) -> Vec<u8> {
     let mut lines = Lines::new();
-    if let Some(Handover { from, heir, nonce, within, refused, order, for_health, .. }) = &office.handover {
+    if let Some(Handover { from, heir, nonce, within, refused, order, for_health, for_bench, at_vacancy, .. }) =
+        &office.handover
+    {
         lines.add("handover.from", from);
         lines.add("handover.nonce", nonce.0);
         lines.add("handover.within", seconds(*within));
@@ -88,8 +96,12 @@ pub fn encode_office(office: &Office) -> Vec<u8> {
         if let Some(refused) = refused {
             lines.add("handover.refused", refused.word());
         }
-        if *for_health {
+        if *for_bench {
+            lines.add("handover.for", BENCH);
+        } else if *for_health {
             lines.add("handover.for", HEALTH);
+        } else if *at_vacancy {
+            lines.add("handover.for", VACANCY);
         }
         add_order(&mut lines, "handover", order);
     }
@@ -116,6 +128,7 @@ pub fn encode_office(office: &Office) -> Vec<u8> {
         }
         add_order(&mut lines, "frozen", order);
     }
+    (1..).zip(office.benched.iter()).for_each(|(number, order)| add_bench_order(&mut lines, number, order));
     office.terms.iter().for_each(|term| add_term(&mut lines, term));
     if let Some(HeldBack { token, at_ms, .. }) = office.held_back {
         lines.add("held_back", token);
@@ -127,6 +140,19 @@ pub fn encode_office(office: &Office) -> Vec<u8> {
         add_order(&mut lines, "recovery", order);
     }
     lines.finish()
+}
+
+fn add_bench_order(lines: &mut Lines, number: u32, BenchOrder { name, id, lasts, vacates, order, .. }: &BenchOrder) {
+    let of = format!("benched.{number}");
+    lines.add(&of, name);
+    lines.add(&format!("{of}.id"), id.0);
+    if let Some(lasts) = lasts {
+        lines.add(&format!("{of}.lasts"), seconds(*lasts));
+    }
+    if *vacates {
+        lines.add(&format!("{of}.leaves"), ANYWAY);
+    }
+    add_order(lines, &of, order);
 }
 
 fn add_term(lines: &mut Lines, term: &TermRecord) {
@@ -188,6 +214,7 @@ pub fn decode_office(record: &[u8], version: Version) -> Option<Office> {
         .with_ended(words.ended()?)
         .with_deposed(words.deposed()?)
         .with_frozen(words.frozen()?)
+        .with_benched(words.benched()?)
         .with_terms(words.terms()?)
         .with_held_back(words.held_back()?)
         .with_recovery(words.recovery()?);
@@ -255,9 +282,13 @@ impl<'a> Words<'a> {
         if let Some(word) = self.text("handover.refused") {
             handover.refused = Some(Refusal::from_word(&word)?);
         }
-        if let Some(word) = self.text("handover.for") {
-            handover = Some(handover).filter(|_| word == HEALTH)?.for_health();
-        }
+        handover = match self.text("handover.for").as_deref() {
+            None => handover,
+            Some(HEALTH) => handover.for_health(),
+            Some(BENCH) => handover.for_bench(),
+            Some(VACANCY) => handover.at_vacancy(),
+            Some(_) => return None,
+        };
         Some(Some(handover.ordered(self.order("handover")?)))
     }
 
@@ -292,11 +323,33 @@ impl<'a> Words<'a> {
 
     fn frozen(&mut self) -> Option<Option<Frozen>> {
         let Some(id) = self.take("frozen.id") else { return Some(None) };
-        let lasts = match self.left.contains_key("frozen.lasts") {
-            true => Some(self.duration("frozen.lasts")?),
-            false => None,
-        };
+        let lasts = self.lasts("frozen.lasts")?;
         Some(Some(Frozen::new(Nonce(id?), lasts, self.order("frozen")?)))
+    }
+
+    fn lasts(&mut self, word: &str) -> Option<Option<Duration>> {
+        match self.left.contains_key(word) {
+            true => self.duration(word).map(Some),
+            false => Some(None),
+        }
+    }
+
+    /// Numbered from 1 on, each name once.
+    fn benched(&mut self) -> Option<Benched> {
+        let mut benched = Benched::default();
+        for number in 1.. {
+            let of = format!("benched.{number}");
+            let Some(name) = self.text(&of).filter(|name| benched.get(name).is_none()) else { break };
+            let id = Nonce(self.take(&format!("{of}.id"))??);
+            let lasts = self.lasts(&format!("{of}.lasts"))?;
+            let vacates = match self.text(&format!("{of}.leaves")).as_deref() {
+                None => false,
+                Some(ANYWAY) => true,
+                Some(_) => return None,
+            };
+            benched = benched.with(BenchOrder::new(name, id, lasts, self.order(&of)?).vacating(vacates));
+        }
+        Some(benched)
     }
 
     fn held_back(&mut self) -> Option<Option<HeldBack>> {
@@ -379,9 +432,17 @@ mod tests {
             .with_ended(Ended::new(Nonce(0), Duration::MAX).ordered(Order::new("", 0, "why")))
             .with_deposed(Deposed::new(token(Token::MAX)).ordered(Order::new("d", 0, "")))
             .with_frozen(Frozen::new(Nonce(7), Some(Duration::new(7200, 1)), Order::new("", 8, "")))
+            .with_benched(benched())
             .with_terms(terms())
             .with_held_back(HeldBack::new(token(8)).stamped(9))
             .with_recovery(Recovery::new("7f3a", "3 reconcile", Order::new("ada@ops1", 5, "split")))
+    }
+
+    fn benched() -> Benched {
+        let order = Order::new("ada@ops1", 9, "two\nlines");
+        let first = BenchOrder::new("node 2", Nonce(0), Some(Duration::new(7200, 1)), order).vacating(true);
+        let bare = BenchOrder::new("a\nb", Nonce(u64::MAX), None, "");
+        Benched::default().with(first).with(bare)
     }
 
     /// One that ended in each way.
@@ -409,7 +470,10 @@ mod tests {
     fn every_field_of_an_office_record_comes_back() {
         let refusals = Refusal::ALL.iter().copied().map(Some);
         let blank = Office::default().with_version(Version(3));
-        for office in refusals.chain([None]).map(full).chain([sparse(), blank]) {
+        let vacant = blank.clone().with_handover(Handover::new(token(5), None, Nonce(1), Duration::ZERO).at_vacancy());
+        let for_bench = Handover::new(token(5), None, Nonce(0), Duration::ZERO).for_bench();
+        let leaves = Office::default().with_version(Version(3)).with_handover(for_bench);
+        for office in refusals.chain([None]).map(full).chain([sparse(), vacant, leaves, blank]) {
             let record = encode_office(&office);
             assert_eq!(decode_office(&record, Version(3)).unwrap(), office);
         }
@@ -447,6 +511,13 @@ mod tests {
             good.replace("recovery 7f3a\n", ""),
             good.replace("recovery.step 3 reconcile\n", ""),
             format!("{good}handover.for fun\n"),
+            good.replace("benched.1 ", "benched.0 "),
+            good.replace("benched.2 ", "benched.3 "),
+            good.replace("benched.2 a%0ab", "benched.2 node 2"),
+            good.replace("benched.1.id 0\n", ""),
+            good.replace("benched.1.id 0", "benched.1.id zero"),
+            good.replace("benched.1.leaves anyway", "benched.1.leaves never"),
+            good.replace("benched.1.lasts 7200.000000001", "benched.1.lasts 7200"),
             good.replace("term.7 died", "term.7 lives"),
             good.replace("term.7 died\n", ""),
             good.replace("term.7 died", "term.07 died"),
@@ -458,6 +529,7 @@ mod tests {
             format!("{good}term.0 open\n"),
         ];
         for record in bad {
+            assert_ne!(record, good, "it is damaged");
             assert_eq!(decode_office(record.as_bytes(), Version(1)), None, "{record}");
         }
     }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use incumbent_store::{Cas, EntryId, Held, Merit, NewEntry, Nonce, Place, Publication, StoreError, Token};
+use incumbent_store::{
+    Cas, Decline, EntryId, Held, Merit, NewEntry, Nonce, Place, Preparation, Publication, StoreError, Token,
+};
 use tokio::time::timeout;
 
 use super::fixture::{Fixture, Participant, new_entry, poll_once};
@@ -202,14 +204,16 @@ pub async fn what_is_said_of_merit_is_read_back_in_the_line_and_by_the_next<H: H
     for seen in [fixture.seen(&held).await, ahead().await] {
         assert_eq!(seen.merit, Merit::new(true, 3), "it came so");
     }
-    for (unwell_now, priority, ready) in [
-        (false, 0, None),
-        (true, 0, Some(Nonce(7))),
-        (false, i32::MIN, Some(Nonce(u64::MAX))),
-        (true, i32::MAX, None),
-        (false, 1, None),
+    let declined = Preparation::Declined(Nonce(u64::MAX), Decline::TimedOut);
+    for (unwell_now, priority, preparation, ready) in [
+        (false, 0, None, None),
+        (true, 0, None, Some(Nonce(7))),
+        (false, i32::MIN, None, Some(Nonce(u64::MAX))),
+        (true, i32::MAX, Some(declined), None),
+        (false, 0, Some(Preparation::Preparing(Nonce(0))), Some(Nonce(1))),
+        (false, 1, None, None),
     ] {
-        let merit = Merit::new(unwell_now, priority);
+        let merit = Merit::new(unwell_now, priority).preparation(preparation);
         let said = Publication::new("10.0.0.7:80").ready(ready).merit(merit);
         let was = unwell.standing(&held).await.published;
         assert!(unwell.session.publish(&held, was, &said).await.unwrap().is_some());

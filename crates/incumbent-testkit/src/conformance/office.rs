@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use incumbent_store::{
-    Cas, Deposed, ElectionName, Ended, EntryId, Frozen, Handover, Heir, HeldBack, Incarnation, Nonce, Office, Order,
-    Paused, Recovery, Refusal, Store, Token, Version,
+    BenchOrder, Benched, Cas, Deposed, ElectionName, Ended, EntryId, Frozen, Handover, Heir, HeldBack, Incarnation,
+    Nonce, Office, Order, Paused, Recovery, Refusal, Store, Token, Version,
 };
 
 use super::fixture::Fixture;
@@ -27,6 +27,7 @@ fn full(refused: Option<Refusal>) -> Office {
         .with_deposed(Deposed::new(token(4)).ordered(Order::new("d", u64::MAX, "it hangs")))
         .with_held_back(HeldBack::new(token(8)).stamped(7))
         .with_recovery(Recovery::new("7f3a", "3 reconcile", Order::new("ada@ops1", 9, "")))
+        .with_benched(Benched::default().with(BenchOrder::new("node 3", Nonce(6), None, "new\ndisk").vacating(true)))
         .with_frozen(Frozen::new(Nonce(5), Some(Duration::new(7200, 1)), Order::new("", 6, "")))
 }
 

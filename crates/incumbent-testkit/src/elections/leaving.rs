@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use incumbent::{CandidacyError, LossReason};
+use incumbent::{CandidacyError, LossReason, TransferRefused};
 
 use super::fixture::{Fixture, WITHIN, lead};
 use crate::conformance::Harness;
@@ -144,4 +144,42 @@ pub async fn a_supervised_candidate_keeps_its_place_until_the_work_has_stopped(h
 /// Polls once; `true`: it is ready.
 async fn futures_poll<F: Future + Unpin>(future: &mut F) -> bool {
     std::future::poll_fn(|cx| std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx).is_ready())).await
+}
+
+/// The best in line gets ready while the work goes on, and gets the office when that has stopped.
+pub async fn one_that_leaves_hands_over_to_the_best_while_it_works<H: Harness>(harness: &H) {
+    let fixture = Fixture::new(harness).await;
+    if !fixture.has_line().await {
+        return;
+    }
+    let (candidacies, office) = fixture.line_of(&["a", "b"]).await;
+    let best = fixture.election().await.candidate("c").priority(5);
+    let mut best = best.stand().await.expect("a place in line");
+    let _last = fixture.stand("d").await;
+    fixture.until_names(&["a", "b", "c", "d"]).await;
+    let why = office.hand_over(WITHIN).await.expect("somebody to hand over to").reason();
+    assert_eq!(why, LossReason::Transferred);
+    office.check().expect("in office, until its work has stopped");
+    let term = office.term();
+    office.leave().await.expect("certain");
+    assert_eq!(term.check().expect_err("over").reason(), LossReason::Transferred);
+    let office = lead(&mut best).await;
+    // The one that stepped aside is back, behind those that did not have to.
+    fixture.until_names(&["c", "d", "b"]).await;
+    office.check().expect("in office");
+    drop(candidacies);
+}
+
+/// It is told so at once, and nothing has happened to the office.
+pub async fn one_that_leaves_and_has_nobody_to_hand_over_to_leads_on_until_it_does<H: Harness>(harness: &H) {
+    let fixture = Fixture::new(harness).await;
+    let (_candidacies, office) = fixture.line_of(&["a"]).await;
+    let _follower = if fixture.has_line().await { None } else { Some(fixture.stand("b").await) };
+    let refused = office.hand_over(WITHIN).await.expect_err("nobody");
+    assert!(matches!(refused, TransferRefused::Leader(_)), "{refused:?}");
+    office.check().expect("in office");
+    // Nor is anybody asked who comes later.
+    let _late = fixture.stand("c").await;
+    office.proclaim("still here").await.expect("in office");
+    office.leave().await.expect("certain");
 }

@@ -6,18 +6,22 @@
 //! incumbent_testkit::elections!(etcd_elections, Time::Real, EtcdHarness::start().await);
 //! ```
 
+mod benching;
 mod choosing;
 mod fixture;
 mod leaving;
 mod notices;
+mod readying;
 mod recording;
 mod sharing;
 mod standing;
 mod watching;
 
+pub use benching::*;
 pub use choosing::*;
 pub use leaving::*;
 pub use notices::*;
+pub use readying::*;
 pub use recording::*;
 pub use sharing::*;
 pub use standing::*;
@@ -56,6 +60,8 @@ macro_rules! elections {
             a_dropped_candidacy_leaves_the_line_and_its_leadership_lasts
             cancelled_campaigns_leave_no_entry
             a_cancelled_wait_keeps_the_place
+            one_that_leaves_hands_over_to_the_best_while_it_works
+            one_that_leaves_and_has_nobody_to_hand_over_to_leads_on_until_it_does
             closing_a_client_drains_and_leaves_nothing
             dropping_every_handle_leaves_nothing
             a_supervised_candidate_keeps_its_place_until_the_work_has_stopped
@@ -63,6 +69,9 @@ macro_rules! elections {
             a_leader_hands_its_own_office_over
             a_transfer_to_somebody_unknown_or_ambiguous_is_refused
             a_transfer_past_a_foreign_candidate_is_refused
+            an_heir_gets_ready_while_the_leader_leads_on
+            an_heir_that_declines_leaves_the_office_where_it_is
+            an_heir_undoes_what_it_did_when_it_is_called_off
             a_leader_asked_to_resign_goes_to_the_end_of_the_line
             a_deposed_leader_is_told_so
             deposing_somebody_who_does_not_lead_is_refused
@@ -78,6 +87,11 @@ macro_rules! elections {
             a_frozen_office_stays_where_it_is
             the_next_in_line_follows_in_a_frozen_office
             a_freeze_is_over_when_its_time_is
+            a_benched_candidate_leaves_the_line_and_its_office_goes_to_one_that_is_fit
+            a_name_is_benched_also_while_nobody_has_it
+            a_leader_that_nobody_can_follow_is_benched_only_by_those_who_insist
+            in_a_frozen_election_only_those_that_do_not_lead_are_benched
+            an_order_to_the_bench_is_over_when_its_time_is
             a_pause_and_a_transfer_that_race_do_not_erase_each_other
             an_end_reaches_everyone_and_those_who_come_later_start_afresh
             terms_on_record_are_opened_before_office_and_closed_before_the_next_one_leads

@@ -74,14 +74,7 @@ impl PostgresServer {
     /// A standby that follows this server, and waits for nothing: `synchronous_standby_names` is
     /// the server's matter.
     pub async fn start_standby(&self, name: &str, settings: &[&str]) -> PostgresServer {
-        let mut standby = PostgresServer::prepare(Scratch::new("postgres"), settings);
-        let source = format!("host=127.0.0.1 port={} user={USER} application_name={name}", self.port);
-        let copied = run_as_server(
-            &tool("pg_basebackup"),
-            &["-D", text(&standby.data), "-d", &source, "-R", "-X", "stream", "-c", "fast", "--no-sync"],
-        );
-        assert!(copied.status.success(), "pg_basebackup: {}", String::from_utf8_lossy(&copied.stderr));
-        standby.restart().await;
+        let standby = self.start_backup(settings, &["-R", "-d", &format!("application_name={name}")]).await;
         // It answers before it follows, and the server knows of it only then.
         let follows = format!(
             "SELECT count(*) FROM pg_stat_replication WHERE application_name = '{name}' AND state = 'streaming'"
@@ -89,6 +82,22 @@ impl PostgresServer {
         let following = found(|| ready((self.sql(&follows) == "1").then_some(())));
         assert!(following.await.is_some(), "the standby does not follow: {}", standby.logs());
         standby
+    }
+
+    /// A server of its own that begins with this one's data, which was copied while it ran.
+    pub async fn start_copy(&self) -> PostgresServer {
+        self.start_backup(&[], &[]).await
+    }
+
+    async fn start_backup(&self, settings: &[&str], options: &[&str]) -> PostgresServer {
+        let mut backup = PostgresServer::prepare(Scratch::new("postgres"), settings);
+        let port = self.port.to_string();
+        let usual = ["-h", "127.0.0.1", "-p", &port, "-U", USER, "-X", "stream", "-c", "fast", "--no-sync"];
+        let copied =
+            run_as_server(&tool("pg_basebackup"), &[&["-D", text(&backup.data)], &usual[..], options].concat());
+        assert!(copied.status.success(), "pg_basebackup: {}", String::from_utf8_lossy(&copied.stderr));
+        backup.restart().await;
+        backup
     }
 
     fn prepare(scratch: Scratch, settings: &[&str]) -> PostgresServer {

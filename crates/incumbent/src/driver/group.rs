@@ -19,6 +19,9 @@ use incumbent_core::{CandidacyId, Candidate, Command, Event, Fault, StoreId, Tim
 use incumbent_peers::{Node, NodeEvent, TermRules};
 use incumbent_store::{Clock, StoreError};
 
+mod membership;
+
+use self::membership::{Membership, Step};
 use super::fences::Fences;
 use super::{Side, SideEvent};
 use crate::error::{CandidacyError, MemberError};
@@ -45,31 +48,20 @@ pub(crate) struct GroupSide {
     group_election: Arc<GroupElection>,
     clock: Arc<dyn Clock>,
     hooks: Hooks,
-    membership: Membership,
+    membership: Membership<Box<Node>>,
     candidacy: Option<DrivenCandidacy>,
     /// What is to be told that the member has not said.
     events: VecDeque<SideEvent>,
     work: FuturesUnordered<Work>,
     /// The raise of fences that is out and wanted.
     raise: Option<(Token, AbortHandle)>,
-    closing: bool,
 }
 
-/// This process in the group.
-enum Membership {
-    /// Nobody has stood yet, or the member has failed: the next candidacy starts it.
-    No,
-    Starting,
-    Yes(Box<Node>),
-}
-
-/// The candidate of this client. There is one at a time.
+/// What is kept for the candidate of this client.
 struct DrivenCandidacy {
     id: CandidacyId,
     shared: Arc<SharedCandidacy>,
     fences: Fences,
-    /// What its user wants of a member that has not started yet.
-    waiting: Vec<Command>,
     error: Option<CandidacyError>,
 }
 
@@ -79,30 +71,24 @@ impl GroupSide {
             group_election,
             clock,
             hooks,
-            membership: Membership::No,
+            membership: Membership::new(),
             candidacy: None,
             events: VecDeque::new(),
             work: FuturesUnordered::new(),
             raise: None,
-            closing: false,
         }
     }
 
     /// One process is one member: a candidate that goes by another one's name is refused.
     fn check(&self, candidate: &Candidate) -> Result<(), CandidacyError> {
         self.group_election.check(&candidate.election).map_err(CandidacyError::Store)?;
-        if self.closing {
-            return Err(CandidacyError::Closed);
-        }
-        if self.candidacy.is_some() {
-            return Err(CandidacyError::AlreadyInLine);
-        }
+        self.membership.check()?;
         if candidate.recorded {
             let what = "a group of peers keeps no record of terms: use a store for that".to_owned();
             return Err(CandidacyError::Store(StoreError::Unsupported { what }));
         }
         let members = self.group_election.group.members();
-        if let Membership::Yes(node) = &self.membership
+        if let Some(node) = self.membership.member()
             && members.by_name(&candidate.name).is_some_and(|named| named.id != node.me())
         {
             let (is, named) = (members.name(node.me()).to_string(), candidate.name.to_string());
@@ -112,41 +98,54 @@ impl GroupSide {
     }
 
     fn on_started(&mut self, result: Result<Box<Node>, CandidacyError>) {
-        let node = match result {
-            Ok(node) => node,
+        let steps = match result {
+            Ok(node) => {
+                let steps = self.membership.started(node);
+                self.name_candidate();
+                steps
+            }
             Err(error) => {
-                self.membership = Membership::No;
-                self.fail(error);
-                if self.closing {
-                    self.events.push_back(SideEvent::Closed(true));
-                }
-                return;
+                self.note_error(error);
+                self.membership.not_started()
             }
         };
-        self.membership = Membership::Yes(node);
-        self.name_candidate();
-        if let Some(candidacy) = &mut self.candidacy {
-            let (id, waiting) = (candidacy.id, std::mem::take(&mut candidacy.waiting));
-            waiting.into_iter().for_each(|command| self.command(id, command));
-        }
-        if self.closing {
-            self.close_node();
+        self.carry_out(steps);
+    }
+
+    fn carry_out(&mut self, steps: impl IntoIterator<Item = Step>) {
+        for step in steps {
+            match (step, self.membership.member_mut()) {
+                (Step::Command(command), Some(node)) => node.command(command),
+                (Step::Leave, Some(node)) => {
+                    node.command(Command::Leave);
+                    node.close();
+                }
+                (Step::Fail, _) => self.fail(),
+                (Step::Left(id), _) => self.events.push_back(SideEvent::Event(id, Event::Done { certain: true })),
+                (Step::Closed, _) => self.events.push_back(SideEvent::Closed(true)),
+                (Step::Command(_) | Step::Leave | Step::TearDown, _) => {}
+            }
         }
     }
 
     /// The candidate is known by its member's name.
     fn name_candidate(&self) {
-        if let (Membership::Yes(node), Some(candidacy)) = (&self.membership, &self.candidacy) {
+        if let (Some(node), Some(candidacy)) = (self.membership.member(), &self.candidacy) {
             let _ = candidacy.shared.name.set(self.group_election.group.members().name(node.me()).into());
         }
     }
 
     /// The candidate cannot stand, for good.
-    fn fail(&mut self, error: CandidacyError) {
+    fn fail(&mut self) {
+        let id = self.candidacy.as_ref().map(|candidacy| candidacy.id);
+        let failed = |id| [Event::Failed, Event::Done { certain: true }].map(|event| SideEvent::Event(id, event));
+        self.events.extend(id.map(failed).into_iter().flatten());
+    }
+
+    /// Why the candidate cannot stand. What was noted first counts.
+    fn note_error(&mut self, error: CandidacyError) {
         if let Some(candidacy) = &mut self.candidacy {
             candidacy.error.get_or_insert(error);
-            let id = candidacy.id;
-            self.events.extend([Event::Failed, Event::Done { certain: true }].map(|event| SideEvent::Event(id, event)));
         }
     }
 
@@ -161,16 +160,16 @@ impl GroupSide {
                 self.on_done(done);
                 continue;
             }
-            let Membership::Yes(node) = &mut self.membership else { return Poll::Pending };
+            let Some(node) = self.membership.member_mut() else { return Poll::Pending };
             let event = std::task::ready!(node.poll_event(cx));
             self.on_node_event(event);
         }
     }
 
-    /// A candidacy that is over makes room for the next one.
     fn note_event(&mut self, event: &SideEvent) {
         if let SideEvent::Event(_, Event::Done { .. }) = event {
             self.candidacy = None;
+            self.membership.over();
         }
     }
 
@@ -179,13 +178,8 @@ impl GroupSide {
             Done::Started(result) => self.on_started(result),
             Done::Raised(id, token, result) => self.on_raised(id, token, result),
             Done::Shut => {
-                // A group keeps nothing of one who has left.
-                let done = self
-                    .candidacy
-                    .as_ref()
-                    .map(|candidacy| SideEvent::Event(candidacy.id, Event::Done { certain: true }));
-                self.events.extend(done);
-                self.events.push_back(SideEvent::Closed(true));
+                let steps = self.membership.torn_down();
+                self.carry_out(steps);
             }
         }
     }
@@ -208,7 +202,7 @@ impl GroupSide {
     }
 
     fn answer_fences(&mut self, token: Token, result: Result<(), Fault>) {
-        if let Membership::Yes(node) = &mut self.membership {
+        if let Some(node) = self.membership.member_mut() {
             node.fences(token, result);
         }
     }
@@ -259,13 +253,14 @@ impl GroupSide {
         }
     }
 
-    /// The member is no more. If that was not our doing, the next candidacy starts it anew.
     fn on_closed(&mut self) {
-        let Membership::Yes(node) = std::mem::replace(&mut self.membership, Membership::No) else { return };
-        if self.closing {
-            self.shut(*node);
-        } else {
-            self.fail(MemberError::Ended.into());
+        match self.membership.ended() {
+            Some((node, Some(Step::TearDown))) => self.shut(*node),
+            Some((_, step)) => {
+                self.note_error(MemberError::Ended.into());
+                self.carry_out(step);
+            }
+            None => {}
         }
     }
 
@@ -276,61 +271,45 @@ impl GroupSide {
         }));
     }
 
-    fn close_node(&mut self) {
-        let Membership::Yes(node) = &mut self.membership else { return };
-        node.command(Command::Leave);
-        node.close();
-    }
-
     /// Which group the tokens are of.
     fn store_id(&self) -> StoreId {
-        let known = if let Membership::Yes(node) = &self.membership { node.identity() } else { None };
+        let known = self.membership.member().and_then(|node| node.identity());
         known.unwrap_or_else(|| StoreId::new(format!("{}/unknown", self.group_election.group.algorithm())))
     }
 }
 
 impl Side for GroupSide {
     fn stand(&mut self, stand: Stand) -> Result<(), CandidacyError> {
-        // Those that would stop others ask for a record, and were refused for that.
-        let Stand { id, candidate, fences, shared, stonith: _, has_stopped: _ } = stand;
+        // Those that would stop others ask for a record, and were refused for that; so were those
+        // that would get ready first.
+        let Stand { id, candidate, fences, shared, stonith: _, ready_hook: _, has_stopped: _ } = stand;
         self.check(&candidate)?;
         shared.on_first_contact(None);
         let Candidate { election, name, value, fenced, hold_until_stopped, unfit, .. } = candidate;
         let rules = TermRules { fenced, hold_until_stopped, unfit };
         let fences = Fences::new(election.clone(), fences);
-        if let Membership::Yes(node) = &mut self.membership {
+        if let Some(node) = self.membership.member_mut() {
             node.stand(rules, value).map_err(StoreError::from)?;
         } else {
-            self.membership = Membership::Starting;
             let (group_election, clock) = (self.group_election.clone(), self.clock.clone());
             self.work.push(Box::pin(async move {
                 Done::Started(start(&group_election, &election, &name, (rules, value), clock).await.map(Box::new))
             }));
         }
-        self.candidacy = Some(DrivenCandidacy { id, shared, fences, waiting: Vec::new(), error: None });
+        self.membership.stand(id);
+        self.candidacy = Some(DrivenCandidacy { id, shared, fences, error: None });
         self.name_candidate();
         Ok(())
     }
 
     fn command(&mut self, id: CandidacyId, command: Command) {
-        let Some(candidacy) = self.candidacy.as_mut().filter(|candidacy| candidacy.id == id) else { return };
-        if let Membership::Starting = self.membership {
-            return candidacy.waiting.push(command);
-        }
-        if let Membership::Yes(node) = &mut self.membership {
-            node.command(command);
-        }
+        let step = self.membership.command(id, command);
+        self.carry_out(step);
     }
 
     fn close(&mut self) {
-        if std::mem::replace(&mut self.closing, true) {
-            return;
-        }
-        match &self.membership {
-            Membership::No => self.events.push_back(SideEvent::Closed(true)),
-            Membership::Starting => {}
-            Membership::Yes(_) => self.close_node(),
-        }
+        let step = self.membership.close();
+        self.carry_out(step);
     }
 
     /// A node has timers of its own.

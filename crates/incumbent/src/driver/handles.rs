@@ -1,12 +1,10 @@
 //! What the driver keeps for a candidacy, and what its handles are told.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use incumbent_core::{ElectionName, LossReason, TermNo, Timestamp};
-use incumbent_store::Session;
+use incumbent_core::{ElectionName, LossReason, Timestamp};
 
 use crate::candidacy::{CandidacyEvent, Role};
-use crate::fence::FencingToken;
 use crate::port::{SharedCandidacy, TermState};
 
 pub(super) struct Handles {
@@ -25,15 +23,9 @@ impl Handles {
         self.shared.tell(|| CandidacyEvent::Role(role));
     }
 
-    pub(super) fn on_elected(
-        &mut self,
-        number: TermNo,
-        token: Option<FencingToken>,
-        deadline: Timestamp,
-        session: Option<Weak<dyn Session>>,
-    ) {
-        let shown = token.as_ref().map(|token| token.token);
-        let term = Arc::new(TermState::new(self.election.clone(), number, token, deadline, session));
+    pub(super) fn on_elected(&mut self, term: TermState) {
+        let shown = term.token.as_ref().map(|token| token.token);
+        let term = Arc::new(term);
         self.term = Some(term.clone());
         self.shared.change(|state| {
             state.role = Role::Leading { token: shown };

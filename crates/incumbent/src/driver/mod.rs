@@ -14,6 +14,7 @@ mod fences;
 #[cfg(feature = "peers")]
 mod group;
 mod handles;
+mod readying;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -36,7 +37,7 @@ use crate::candidacy::{CandidacyEvent, Role};
 use crate::error::CandidacyError;
 use crate::fence::FencingToken;
 use crate::flaw::Flaws;
-use crate::port::{Request, Stand};
+use crate::port::{Request, Stand, TermState};
 use handles::Handles;
 
 #[cfg(feature = "peers")]
@@ -78,6 +79,10 @@ pub(crate) trait Side: Send + 'static {
     /// The session that carries terms.
     fn session(&self) -> Option<Weak<dyn Session>> {
         None
+    }
+    /// Whether this candidacy has got ready as an heir.
+    fn is_ready(&self, _: CandidacyId) -> bool {
+        false
     }
     /// The name of a member.
     fn name_of(&self, member: MemberId) -> Arc<str>;
@@ -284,9 +289,14 @@ impl<S: Side> Driver<S> {
                 handles.role(Role::Following { ahead, token: term });
             }
             Event::Out(why) => handles.role(Role::Out(why)),
-            Event::Elected { term, title, deadline } => {
-                let token = self.side.fencing_token(&title);
-                handles.on_elected(term, token, deadline, self.side.session());
+            Event::Elected { term, title, last_term, deadline } => {
+                let (token, session) = (self.side.fencing_token(&title), self.side.session());
+                let term = TermState::new(handles.election.clone(), term, token, deadline, session);
+                let held_by = match &title {
+                    Title::Entry(held) => Some(held.incarnation),
+                    _ => None,
+                };
+                handles.on_elected(term.held_by(held_by, last_term).readied(self.side.is_ready(id)));
             }
             Event::Deadline(deadline) => {
                 if let Some(term) = &handles.term {
@@ -306,6 +316,7 @@ impl<S: Side> Driver<S> {
                 handles.shared.change(|state| state.refused = (state.refused.0 + 1, Some(why.into())));
                 self.note_ceding(id, false);
             }
+            Event::NoHeir(why) => handles.shared.change(|state| state.no_heir = (state.no_heir.0 + 1, Some(why))),
             Event::Proclaimed(number, cas) => {
                 if let Some(term) = &handles.term {
                     term.proclaimed.set((number, cas == Cas::Done));
@@ -315,7 +326,11 @@ impl<S: Side> Driver<S> {
                 handles.shared.change(|state| state.ended = true);
                 handles.shared.tell(|| CandidacyEvent::Ended);
             }
-            event @ (Event::Ordered(..) | Event::Stays(_) | Event::FreezeStays(_) | Event::LeftOpen(_)) => {
+            event @ (Event::Ordered(..)
+            | Event::Stays(_)
+            | Event::StaysBenched(_)
+            | Event::OrderStays(..)
+            | Event::LeftOpen(_)) => {
                 log(&handles.election, &event);
             }
             Event::Failed => {
@@ -324,6 +339,8 @@ impl<S: Side> Driver<S> {
             }
             // Of the member, not of its candidate.
             Event::Led { .. } | Event::Vacant | Event::NotVoting(_) | Event::Voting => {}
+            // The side has seen to it.
+            Event::Prepare { .. } | Event::CalledOff(_) => {}
             Event::Done { certain } => {
                 if let Some(handles) = self.candidacies.remove(&id) {
                     handles.finish(certain);
@@ -338,10 +355,11 @@ fn log(election: &ElectionName, event: &Event) {
     match event {
         Event::Ordered(act, order) => tracing::info!(%election, "ordered: {act} {order}"),
         Event::Stays(why) => tracing::info!(%election, "unwell, and in office all the same: {why}"),
-        Event::FreezeStays(order) => tracing::warn!(
+        Event::StaysBenched(why) => tracing::info!(%election, "benched, and in office all the same: {why}"),
+        Event::OrderStays(act, order) => tracing::warn!(
             %election,
-            "the freeze {order} is over, but the store refuses to take it out of the record, and it counts on: let \
-             this client write there, or unfreeze the election with one that may"
+            "the time of the {act} {order} is over, but the store refuses to take it out of the record, and it counts \
+             on: let this client write there, or take it back with one that may (`incumbent un{act}`)"
         ),
         Event::LeftOpen(token) => tracing::warn!(
             %election,

@@ -16,16 +16,18 @@ use futures_util::future::{AbortHandle, Abortable, Aborted};
 use futures_util::stream::{FuturesUnordered, Stream};
 use incumbent_core::peers::MemberId;
 use incumbent_core::{
-    Answer, Attempt, CallId, CandidacyId, Command, Cursor, Epoch, Event, Fault, Hint, Input, Liveness, Op, Origin,
-    Output, Participant, Renewal, Settings, Timestamp, Title, Token, WatchFor, WatchId,
+    Answer, Attempt, CallId, CandidacyId, Command, Cursor, Epoch, Event, Fault, Hint, Input, Liveness, Nonce, Op,
+    Origin, Output, Participant, Renewal, Settings, Timestamp, Title, Token, WatchFor, WatchId,
 };
 use incumbent_store::{Clock, Session, Store, StoreError, StoreId, wall_clock_ms};
 
 use super::fences::{Fences, in_task};
+use super::readying::{Readied, Readying, discard};
 use super::{Side, SideEvent, replace};
 use crate::error::CandidacyError;
 use crate::fence::{FenceError, FencingToken};
 use crate::flaw::Flaws;
+use crate::heir::{HeirRequest, ReadyHook};
 use crate::hooks::Hooks;
 use crate::origin::{HasStopped, has_died};
 use crate::port::Stand;
@@ -42,7 +44,10 @@ enum Done {
     Renewed(Attempt, Result<Renewal, StoreError>),
     Answer(CandidacyId, CallId, Result<Answer, CallError>),
     Wake(CandidacyId, WatchId, Hint),
-    /// The session is closed, if `true`; else closing failed and it expires later.
+    /// A candidate has got ready for this handover, or has not.
+    Readied(CandidacyId, Nonce, Readied),
+    /// The session, or one that it replaced, is closed, if `true`; else closing failed and it
+    /// expires later.
     Closed(bool),
     /// A session that nobody uses is closed, or expires later.
     Discarded,
@@ -69,9 +74,13 @@ pub(crate) struct StoreSide {
     session: Option<(Epoch, Arc<dyn Session>)>,
     /// Waits for news of its TTL.
     news: Option<AbortHandle>,
-    /// The session is being closed.
-    closing_session: bool,
-    /// The session is closed, if `true`.
+    /// How many sessions are being closed on which candidacies stood.
+    closing_sessions: usize,
+    /// No session is in use any more, nor will be.
+    machine_closed: bool,
+    /// Of the sessions that were being closed then, none could not be.
+    certain: bool,
+    /// All is over; and nothing is left, if `true`.
     closed: Option<bool>,
     /// The opening or renewal that is out.
     attempt: Option<AbortHandle>,
@@ -94,6 +103,9 @@ pub(crate) struct StoreSide {
 struct DrivenCandidacy {
     fences: Fences,
     stonith: Option<Arc<Stonith>>,
+    ready_hook: Option<ReadyHook>,
+    /// What it has begun as an heir, until its term is over or that is called off.
+    readying: Option<Readying>,
     has_stopped: Option<HasStopped>,
     /// What the record says of where its work is done.
     origin: Arc<Origin>,
@@ -127,7 +139,9 @@ impl StoreSide {
             hooks,
             session: None,
             news: None,
-            closing_session: false,
+            closing_sessions: 0,
+            machine_closed: false,
+            certain: true,
             closed: None,
             attempt: None,
             calls: BTreeMap::new(),
@@ -167,7 +181,8 @@ impl StoreSide {
                 self.take_in(Input::Answer(id, call, answer));
             }
             Done::Wake(id, watch, hint) => self.take_in(Input::Wake(id, watch, hint)),
-            Done::Closed(closed) => self.closed = Some(closed),
+            Done::Readied(id, nonce, readied) => self.on_readied(id, nonce, readied),
+            Done::Closed(closed) => self.on_session_closed(closed),
             Done::Discarded => {}
             Done::Shortened(epoch, ttl) => {
                 tracing::warn!(?ttl, "the store may count a shorter TTL: the session is replaced");
@@ -273,14 +288,14 @@ impl StoreSide {
             Output::GiveUpAttempt(_) => replace(&mut self.attempt, None),
             Output::ReplaceSession(epoch) => {
                 if let Some((_, session)) = self.session.take_if(|(known, _)| *known == epoch) {
-                    self.discard(session);
+                    let limit = self.settings.renew_every;
+                    self.close_used(async move { tokio::time::timeout(limit, close(session)).await.unwrap_or(false) });
                 }
             }
             Output::CloseSession(epoch) => self.close_session(epoch),
             Output::Closed => {
-                if !self.closing_session {
-                    self.closed = Some(true);
-                }
+                self.machine_closed = true;
+                self.end_once_closed(true);
             }
             Output::Call(id, call, epoch, op) => self.call(id, call, epoch, op),
             Output::GiveUpCall(id) => self.give_up_call(id),
@@ -312,12 +327,48 @@ impl StoreSide {
                     candidacy.fences.forget();
                 }
             }
+            Event::Prepare { nonce, within } => self.get_ready(id, *nonce, *within),
+            Event::CalledOff(nonce) => {
+                if let Some(candidacy) = self.candidacies.get_mut(&id) {
+                    candidacy.readying.take_if(|readying| readying.is_for(*nonce));
+                }
+            }
+            // What was got ready was for that term.
+            Event::Unelected(_) => {
+                if let Some(candidacy) = self.candidacies.get_mut(&id) {
+                    candidacy.readying = None;
+                }
+            }
             Event::Done { .. } => {
                 if let Some(mut candidacy) = self.candidacies.remove(&id) {
                     replace(&mut candidacy.watch, None);
                 }
             }
             _ => {}
+        }
+    }
+
+    fn get_ready(&mut self, id: CandidacyId, nonce: Nonce, within: Duration) {
+        #[cfg(feature = "flaws")]
+        let token = self.token_given_away(id);
+        let Some(candidacy) = self.candidacies.get_mut(&id) else { return };
+        let Some(hook) = &candidacy.ready_hook else { return };
+        let request = HeirRequest {
+            election: candidacy.fences.election.clone(),
+            within,
+            #[cfg(feature = "flaws")]
+            token,
+        };
+        let (readying, readied) = Readying::begin(&self.hooks, hook, nonce, request);
+        candidacy.readying = Some(readying);
+        self.begin(Box::pin(async move { Done::Readied(id, nonce, readied.await) }));
+    }
+
+    fn on_readied(&mut self, id: CandidacyId, nonce: Nonce, readied: Readied) {
+        let readying = self.candidacies.get_mut(&id).and_then(|candidacy| candidacy.readying.as_mut());
+        let Some(readying) = readying else { return discard(&self.hooks, readied.ok()) };
+        if let Some(answer) = readying.end(nonce, readied) {
+            self.take_in(Input::Command(id, Command::Prepared(nonce, answer)));
         }
     }
 
@@ -331,10 +382,32 @@ impl StoreSide {
 
     fn close_session(&mut self, epoch: Epoch) {
         if let Some(session) = self.session_of(epoch) {
-            self.closing_session = true;
             // No bound of its own: `Client::close` says how long to wait, and once every handle is
             // gone the driver goes, too.
-            self.begin(Box::pin(async move { Done::Closed(close(session).await) }));
+            self.machine_closed = true;
+            self.close_used(close(session));
+        }
+    }
+
+    /// Closes a session on which candidacies stood. An enlistment that was given up may still
+    /// arrive there, so nobody is told that nothing is left before it is closed, replaced or not.
+    fn close_used(&mut self, closing: impl Future<Output = bool> + Send + 'static) {
+        self.closing_sessions += 1;
+        self.begin(Box::pin(async move { Done::Closed(closing.await) }));
+    }
+
+    fn on_session_closed(&mut self, closed: bool) {
+        self.closing_sessions -= 1;
+        self.end_once_closed(closed);
+    }
+
+    /// One that could not be closed while others were in use expires, and nobody waits for that.
+    fn end_once_closed(&mut self, closed: bool) {
+        if self.machine_closed {
+            self.certain &= closed;
+            if self.closing_sessions == 0 {
+                self.closed = Some(self.certain);
+            }
         }
     }
 
@@ -412,18 +485,26 @@ impl StoreSide {
 
 impl Side for StoreSide {
     fn stand(&mut self, stand: Stand) -> Result<(), CandidacyError> {
-        let Stand { id, mut candidate, fences, stonith, has_stopped, .. } = stand;
+        let Stand { id, mut candidate, fences, stonith, ready_hook, has_stopped, .. } = stand;
         if !self.participant.may_stand(&candidate.election) {
             return Err(CandidacyError::AlreadyInLine);
         }
         let fences = Fences::new(candidate.election.clone(), fences);
-        // It hears of its end with a renewal, its work may take the grace, and its closing some
-        // round trips.
-        let usual = self.settings.grace + self.settings.renew_every * 2;
-        candidate.fence_delay = stonith.as_ref().map(|stonith| stonith.delay.unwrap_or(usual));
+        candidate.fence_delay =
+            stonith.as_ref().map(|stonith| stonith.delay.unwrap_or_else(|| self.settings.fence_delay()));
         let origin = candidate.origin.clone();
-        let (watch, to_watch, error) = (None, None, None);
-        let driven = DrivenCandidacy { fences, stonith, has_stopped, origin, watch, to_watch, error };
+        candidate.prepares = ready_hook.is_some();
+        let driven = DrivenCandidacy {
+            fences,
+            stonith,
+            ready_hook,
+            readying: None,
+            has_stopped,
+            origin,
+            watch: None,
+            to_watch: None,
+            error: None,
+        };
         self.candidacies.insert(id, driven);
         self.take_in(Input::Stand(id, candidate));
         Ok(())
@@ -484,6 +565,11 @@ impl Side for StoreSide {
 
     fn session(&self) -> Option<Weak<dyn Session>> {
         self.session.as_ref().map(|(_, session)| Arc::downgrade(session))
+    }
+
+    fn is_ready(&self, id: CandidacyId) -> bool {
+        let readying = self.candidacies.get(&id).and_then(|candidacy| candidacy.readying.as_ref());
+        readying.is_some_and(Readying::is_ready)
     }
 
     fn name_of(&self, member: MemberId) -> Arc<str> {

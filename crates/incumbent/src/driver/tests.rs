@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Mutex, OnceLock};
 use std::task::{Wake, Waker};
 
-use incumbent_core::{Candidate, ElectionName, LossReason, Refusal, Rng, StoreId, Successor, TermNo, Token};
+use incumbent_core::{Candidate, ElectionName, LastTerm, LossReason, Refusal, Rng, StoreId, Successor, TermNo, Token};
 use incumbent_store::TokioClock;
 
 use super::*;
@@ -84,7 +84,8 @@ impl Side for Script {
 
 fn elected() -> Says {
     let token = Token::new(7).unwrap_or_else(|| panic!("a token"));
-    Says::Event(Event::Elected { term: TermNo(1), title: Title::Term(token), deadline: Timestamp::MAX })
+    let (title, last_term) = (Title::Term(token), LastTerm::Unknown);
+    Says::Event(Event::Elected { term: TermNo(1), title, last_term, deadline: Timestamp::MAX })
 }
 
 /// Drives a machine that leads, and says this once the work has stopped.
@@ -102,8 +103,15 @@ fn leading_by(clock: Arc<dyn Clock>, when_released: Vec<Says>) -> (Driver<Script
     let mut driver = Driver::new(side, clock, requests, Settings::default(), Flaws::default())
         .unwrap_or_else(|error| panic!("{error}"));
     let candidate = Candidate::new(ElectionName::new("e").unwrap_or_else(|error| panic!("{error}")), "a");
-    let stand =
-        Stand { id: ID, candidate, fences: Vec::new(), stonith: None, has_stopped: None, shared: candidacy.clone() };
+    let stand = Stand {
+        id: ID,
+        candidate,
+        fences: Vec::new(),
+        stonith: None,
+        ready_hook: None,
+        has_stopped: None,
+        shared: candidacy.clone(),
+    };
     assert!(port.send(Request::Stand(Box::new(stand))));
     assert!(driver.poll(&mut Context::from_waker(Waker::noop())).is_pending());
     (driver, port, candidacy)

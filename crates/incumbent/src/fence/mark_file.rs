@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use incumbent_core::{ElectionName, StoreId, Token};
+use incumbent_store::binary::checksum;
 use incumbent_store::escape::{Digits, file_name, file_name_pieces};
 use incumbent_store::fence::Mark;
 use incumbent_store::{not_local, replace_durably};
@@ -264,12 +265,13 @@ fn stem_of(election: &ElectionName) -> String {
     file_name(election.as_str(), Digits::Upper, |character| character.is_ascii_alphanumeric())
 }
 
-/// Text, so that an operator can read it. The last line is the CRC-32 of all that stands before it.
+/// Text, so that an operator can read it. The last line is the checksum of all that stands before
+/// it.
 fn encode(election: &ElectionName, mark: &Mark) -> String {
     let token = mark.token.map_or(0, Token::get);
     let mut text = format!("{MAGIC} {VERSION}\nelection {election}\nstore {}\ntoken {token}\n", mark.store);
-    let sum = crc32(text.as_bytes());
-    text.push_str(&format!("crc32 {sum:08x}\n"));
+    let sum = checksum(text.bytes());
+    text.push_str(&format!("sum {sum:016x}\n"));
     text
 }
 
@@ -303,18 +305,6 @@ fn decode(election: &ElectionName, text: &str) -> Result<Mark, &'static str> {
     Ok(mark)
 }
 
-/// The usual CRC-32 (IEEE), bit by bit: a mark has a few hundred bytes.
-fn crc32(bytes: &[u8]) -> u32 {
-    let mut sum = u32::MAX;
-    for byte in bytes {
-        sum ^= u32::from(*byte);
-        for _ in 0..8 {
-            sum = if sum & 1 == 1 { (sum >> 1) ^ 0xedb8_8320 } else { sum >> 1 };
-        }
-    }
-    !sum
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -345,10 +335,10 @@ mod tests {
             let text = encode(&name(rng.next_u64()), &mark(rng.next_u64() >> rng.below(64)));
             // A forged mark can have a sum that fits.
             let body = text
-                .rsplit_once("crc32")
+                .rsplit_once("sum ")
                 .map_or("", |(body, _)| body)
                 .replace("token ", ["token ", "token 0"][rng.below(2) as usize]);
-            format!("{body}crc32 {:08x}\n", crc32(body.as_bytes())).into_bytes()
+            format!("{body}sum {:016x}\n", checksum(body.bytes())).into_bytes()
         };
         incumbent_testkit::fuzz::fuzz(good, |bytes| {
             let Ok(text) = std::str::from_utf8(bytes) else { return false };
@@ -364,11 +354,6 @@ mod tests {
     fn a_full_disk_is_transient_and_a_missing_permission_is_not() {
         assert!(io_error("writing", io::ErrorKind::StorageFull.into()).is_transient());
         assert!(!io_error("writing", io::ErrorKind::PermissionDenied.into()).is_transient());
-    }
-
-    #[test]
-    fn the_checksum_is_the_usual_crc_32() {
-        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
     }
 
     #[test]

@@ -142,6 +142,7 @@ impl GroupClient {
                 "members listen to nobody but the leader; `resign` asks it, and one that does not answer is replaced after the timeout"
             }
             "freeze" | "unfreeze" => "there is nothing that all members would read it from",
+            "bench" | "unbench" => "there is nothing that all members would read it from; stop the member instead",
             "ack" => "their health moves no office",
             "pause" | "resume" => {
                 "there is nothing that all members would read it from; stop the members instead, or a majority of them"

@@ -53,15 +53,32 @@ pub(crate) struct World {
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) name: ElectionName,
     pub(crate) clock: Arc<dyn Clock>,
+    /// The token of that leader, and its host.
+    pub(crate) last: Token,
+    pub(crate) host: String,
 }
 
 impl World {
     pub(crate) async fn after(host: &str) -> World {
-        let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+        World::with_clock(Arc::new(TokioClock::new()), host, 1).await
+    }
+
+    /// One on another store, by the same clock, whose last leader had this token on the same host.
+    pub(crate) async fn other(&self, last: u64) -> World {
+        World::with_clock(self.clock.clone(), &self.host, last).await
+    }
+
+    async fn with_clock(clock: Arc<dyn Clock>, host: &str, last: u64) -> World {
         let store = Arc::new(MemoryStore::with_clock(Shape::FAIR, clock.clone()));
-        let world = World { store, name: ElectionName::new("jobs").unwrap(), clock };
+        let world = World {
+            store,
+            name: ElectionName::new("jobs").unwrap(),
+            clock,
+            last: Token::new(last).unwrap(),
+            host: host.into(),
+        };
         let origin = Origin::new(host, "another boot", "");
-        let last = TermRecord::open(Token::new(1).unwrap(), Incarnation::from_bits(1), "a".into(), origin);
+        let last = TermRecord::open(world.last, Incarnation::from_bits(1), "a".into(), origin);
         let office = Office::default().with_terms(Terms::default().with(last));
         world.store.set_office(&world.name, Office::default().version, &office).await.unwrap();
         world
@@ -72,10 +89,13 @@ impl World {
         builder.with_store(self.store.clone()).await.unwrap().election("jobs").unwrap()
     }
 
+    pub(crate) async fn line(&self) -> Line {
+        self.store.line(&self.name, 10).await.unwrap()
+    }
+
     /// The shot at the last leader, as it is on record.
     pub(crate) async fn shot(&self) -> Option<Shot> {
-        let line: Line = self.store.line(&self.name, 1).await.unwrap();
-        line.office.terms.get(Token::new(1).unwrap()).unwrap().fence.clone()
+        self.line().await.office.terms.get(self.last).unwrap().fence.clone()
     }
 
     /// What is on record of the shot at the last leader.

@@ -5,26 +5,23 @@
 //! from its failure is for the one who leads to say.
 
 use std::future::pending;
-use std::os::fd::AsFd;
 use std::time::Duration;
 
 use incumbent::store::{BootClock, Clock};
-use incumbent::{ElectionName, LossReason, Term, Timestamp, Unfenced};
-use incumbent_guardian::{CommandSpec, Event, Exit, Guardian, OrderError};
-use tokio::time::{Instant, timeout, timeout_at};
+use incumbent::{ElectionName, LossReason, Term, Unfenced};
+use incumbent_guardian::{CommandSpec, Guardian};
+use tokio::time::{Instant, timeout_at};
 
 use crate::args::HookArgs;
 use crate::claims;
 use crate::failure::Failure;
 use crate::guarding;
+use crate::heir;
+use crate::hook_runner::{HookRunner, Limit};
 use crate::json::reason;
 use crate::output::Console;
 use crate::store_url;
 
-/// How long a guardian that has nothing left to do may take to end.
-const GUARDIAN_END: Duration = Duration::from_secs(1);
-/// How long something that was killed may take to end.
-const KILLED: Duration = Duration::from_secs(1);
 /// The rests of a candidate whose `elected` fails again and again.
 const FIRST_REST: Duration = Duration::from_secs(1);
 const LONGEST_REST: Duration = Duration::from_secs(60);
@@ -58,42 +55,13 @@ pub(super) struct Hooks {
     name: String,
     grace: Duration,
     console: Console,
-    /// None where there is no hook, and after one was killed: the next hook starts another.
-    guardian: Option<Guardian>,
-    /// What was ordered, if something of it may be left.
-    running: Option<Hook>,
+    runner: HookRunner,
+    /// Whether this candidate had got ready for its term, if it does so.
+    ready: Option<bool>,
     /// `elected` was ordered in this term, or tried to be.
     begun: bool,
     /// How often in a row it has failed.
     failures: u32,
-}
-
-/// Until when a hook may run.
-#[derive(Clone, Copy)]
-enum Limit<'a> {
-    /// As long as the term lasts.
-    Term(&'a Term<Unfenced>),
-    /// As long as the term lasts, and until then at most.
-    WithinTerm(&'a Term<Unfenced>, Timestamp),
-    Until(Timestamp),
-}
-
-impl<'a> Limit<'a> {
-    fn term(self) -> Option<&'a Term<Unfenced>> {
-        match self {
-            Limit::Term(term) | Limit::WithinTerm(term, _) => Some(term),
-            Limit::Until(_) => None,
-        }
-    }
-
-    /// What the guardian is told when the term lasts until `deadline`.
-    fn at(self, deadline: Timestamp) -> Timestamp {
-        match self {
-            Limit::Term(_) => deadline,
-            Limit::WithinTerm(_, until) => deadline.min(until),
-            Limit::Until(until) => until,
-        }
-    }
 }
 
 /// Starts the guardian of those who have hooks. Before there are threads and descriptors that it
@@ -111,22 +79,18 @@ impl Hooks {
         grace: Duration,
         console: Console,
     ) -> Hooks {
-        Hooks {
-            lines,
-            election,
-            name: String::new(),
-            grace,
-            console,
-            guardian,
-            running: None,
-            begun: false,
-            failures: 0,
-        }
+        let runner = HookRunner::new(guardian, console.clone());
+        Hooks { lines, election, name: String::new(), grace, console, runner, ready: None, begun: false, failures: 0 }
     }
 
     /// The name under which others see this candidate.
     pub(super) fn set_name(&mut self, name: &str) {
         name.clone_into(&mut self.name);
+    }
+
+    /// Whether this candidate had got ready for the term that begins.
+    pub(super) fn set_ready(&mut self, ready: bool) {
+        self.ready = Some(ready);
     }
 
     /// Whether the end of a hook says that the work has stopped.
@@ -147,7 +111,7 @@ impl Hooks {
         let Some(line) = self.lines.on_elected.clone() else { return pending().await };
         let spec = self.spec(&line, term, None);
         self.begun = true;
-        match self.run(Hook::Elected, &spec, Limit::Term(term)).await {
+        match self.runner.run(Hook::Elected.option(), &spec, Limit::Term(term)).await {
             Ok(()) => {
                 self.failures = 0;
                 pending().await
@@ -166,13 +130,13 @@ impl Hooks {
         let line = self.lines.on_stopping.clone();
         // The other half is for the hook that comes next.
         let share = if line.is_some() { self.grace / 2 } else { self.grace };
-        if !self.end_running(Some(term), share, ends).await {
+        if !self.runner.end_running(Some(term), share, ends).await {
             return;
         }
         // After the term it would act beside the next leader.
         let Some(line) = line.filter(|_| self.has_begun() && term.check().is_ok()) else { return };
         let spec = self.spec(&line, term, Some(why));
-        let ended = timeout_at(ends, self.run(Hook::Stopping, &spec, Limit::WithinTerm(term, ends_at)));
+        let ended = timeout_at(ends, self.runner.run(Hook::Stopping.option(), &spec, Limit::WithinTerm(term, ends_at)));
         if let Ok(Err(why)) = ended.await {
             self.console.warn(format!("{} {why}", Hook::Stopping.option()));
         }
@@ -180,17 +144,17 @@ impl Hooks {
 
     /// The term is over: runs what is to be run for that, when nothing of an earlier hook is left.
     pub(super) async fn lost(&mut self, term: &Term<Unfenced>, why: LossReason) {
-        self.see_to_its_end().await;
+        self.runner.see_to_its_end().await;
         let has_begun = self.has_begun();
         self.begun = false;
         let Some(line) = self.lines.on_lost.clone().filter(|_| has_begun) else { return };
         let spec = self.spec(&line, term, Some(why));
         let (ends, ends_at) = (Instant::now() + self.grace, BootClock.now() + self.grace);
-        let ended = timeout_at(ends, self.run(Hook::Lost, &spec, Limit::Until(ends_at)));
+        let ended = timeout_at(ends, self.runner.run(Hook::Lost.option(), &spec, Limit::Until(ends_at)));
         if let Ok(Err(why)) = ended.await {
             self.console.warn(format!("{} {why}", Hook::Lost.option()));
         }
-        self.see_to_its_end().await;
+        self.runner.see_to_its_end().await;
     }
 
     /// A term that was over, or to be given back, before `elected` was begun has no other hook.
@@ -200,121 +164,7 @@ impl Hooks {
 
     /// Ends the guardian.
     pub(super) async fn close(self) {
-        if let Some(guardian) = self.guardian {
-            // It may be stopped: then it is left to the process that reaps our orphans.
-            let _ = timeout(GUARDIAN_END, guardian.end()).await;
-        }
-    }
-
-    /// Kills what is left of a hook. One that has not ended after that is in the kernel, and does
-    /// nothing by itself any more: its guardian is left to see it to its end.
-    async fn see_to_its_end(&mut self) {
-        if !self.end_running(None, Duration::ZERO, Instant::now() + KILLED).await
-            && let Some(hook) = self.running.take()
-        {
-            self.console.warn(format!("{} was killed, and has not ended yet", hook.option()));
-            self.guardian = None;
-        }
-    }
-
-    /// What was begun is told to stop, and killed after `share`, or when the term is over. Waits
-    /// until `ends` at most; whether nothing of it is left.
-    async fn end_running(&mut self, term: Option<&Term<Unfenced>>, share: Duration, ends: Instant) -> bool {
-        let (Some(hook), Some(guardian)) = (self.running, &self.guardian) else { return true };
-        let is_over = share.is_zero() || term.is_some_and(|term| term.check().is_err());
-        self.ordered(if is_over { guardian.kill() } else { guardian.terminate(share) });
-        let limit = term.map_or(Limit::Until(Timestamp::MAX), Limit::Term);
-        timeout_at(ends, self.until_gone(hook, limit)).await.is_ok()
-    }
-
-    /// Runs one to its end, and answers when nothing of it is left: how it failed, if it did. Safe
-    /// to cancel; what was begun goes on then.
-    async fn run(&mut self, hook: Hook, spec: &CommandSpec, limit: Limit<'_>) -> Result<(), String> {
-        let deadline = limit.at(limit.term().map_or(Timestamp::MAX, Term::deadline));
-        if let Err(error) = self.begin(spec, deadline, limit.term()).await {
-            return Err(format!("cannot be started: {error}"));
-        }
-        self.running = Some(hook);
-        self.until_gone(hook, limit).await
-    }
-
-    async fn begin(
-        &mut self,
-        spec: &CommandSpec,
-        deadline: Timestamp,
-        term: Option<&Term<Unfenced>>,
-    ) -> Result<(), Failure> {
-        // One that was killed while it had nothing to do is noticed only now.
-        for _ in 0..2 {
-            let guardian = match self.guardian.take() {
-                Some(guardian) => self.guardian.insert(guardian),
-                None => self.guardian.insert(guarding::start_aside().await?),
-            };
-            match order(guardian, spec, deadline, term) {
-                Err(OrderError::Dead) => self.guardian = None,
-                Err(error) => return Err(Failure::error(error.to_string())),
-                Ok(()) => return Ok(()),
-            }
-        }
-        Err(Failure::error("its guardian was killed"))
-    }
-
-    /// Waits until nothing is left of what was begun, which is killed when its limit is reached.
-    async fn until_gone(&mut self, hook: Hook, limit: Limit<'_>) -> Result<(), String> {
-        let mut outcome = Err("was killed with its guardian".to_owned());
-        let Some(guardian) = &mut self.guardian else { return outcome };
-        let mut seen = limit.term().map_or(Timestamp::MAX, Term::deadline);
-        loop {
-            let moved = async {
-                match limit.term() {
-                    Some(term) if seen != Timestamp::ZERO => term.deadline_after(seen).await,
-                    _ => pending().await,
-                }
-            };
-            tokio::select! {
-                biased;
-                event = guardian.event() => match event {
-                    Some(Event::CommandExited(Exit::Code(0))) => outcome = Ok(()),
-                    Some(Event::CommandExited(Exit::Code(code))) => outcome = Err(format!("exited with {code}")),
-                    Some(Event::CommandExited(Exit::Signal(signal))) => {
-                        outcome = Err(format!("died of signal {signal}"));
-                    }
-                    Some(Event::NotStarted(why)) => outcome = Err(format!("was not started: {why}")),
-                    Some(Event::LeftBehind { processes }) if processes > 0 => self.console.note(format!(
-                        "{} left {processes} running, which will be stopped now: leave it to a service manager",
-                        hook.option()
-                    )),
-                    // What it had started has been killed.
-                    Some(Event::GuardianDied) => outcome = Err("was killed with its guardian".to_owned()),
-                    Some(Event::Empty) | None => break,
-                    Some(_) => {}
-                },
-                deadline = moved => {
-                    seen = deadline;
-                    let told = match deadline {
-                        Timestamp::ZERO => guardian.kill(),
-                        deadline => guardian.set_deadline(limit.at(deadline)),
-                    };
-                    if let Err(error) = told {
-                        tracing::debug!(%error, "the guardian of a hook was not told");
-                    }
-                }
-            }
-        }
-        self.running = None;
-        // Nothing is left that could outlive the office.
-        let let_go = guardian.let_go();
-        self.ordered(let_go);
-        outcome
-    }
-
-    /// A guardian that is dead or deaf has been seen to already: an event follows, and the deadline
-    /// that it knows stands.
-    fn ordered(&self, order: Result<(), OrderError>) {
-        match order {
-            Ok(()) | Err(OrderError::Dead) => {}
-            Err(error) => self.console.warn(error.to_string()),
-        }
+        self.runner.close().await;
     }
 
     /// With its environment. No store's identity: by that, those who look for work which has
@@ -326,8 +176,14 @@ impl Hooks {
             .leftover_grace(self.grace / 2)
             .env(claims::ELECTION, self.election.as_str())
             .env("INCUMBENT_NAME", &self.name)
+            .env(claims::LAST_TERM, term.last_term().word())
             .env_remove(claims::STORE_ID)
+            .env_remove(heir::HEIR)
             .env_remove("NOTIFY_SOCKET");
+        let spec = match self.ready {
+            Some(ready) => spec.env(heir::READY, if ready { "yes" } else { "no" }),
+            None => spec.env_remove(heir::READY),
+        };
         let spec = match term.token_if_any() {
             Some(token) => spec.env(claims::TOKEN, token.get().to_string()),
             None => spec.env_remove(claims::TOKEN),
@@ -338,19 +194,4 @@ impl Hooks {
         };
         if store_url::variable_has_secret() { spec.env_remove(store_url::VARIABLE) } else { spec }
     }
-}
-
-/// Has the guardian run it. Under a term it holds the session's lock as well, so that nobody else
-/// leads before it has stopped the hook, should this process be killed.
-fn order(
-    guardian: &mut Guardian,
-    spec: &CommandSpec,
-    deadline: Timestamp,
-    term: Option<&Term<Unfenced>>,
-) -> Result<(), OrderError> {
-    let lifeline = term.map(Term::lifeline).transpose().map_err(OrderError::Io)?.flatten();
-    if let Some(lifeline) = lifeline {
-        guardian.hold(lifeline.as_fd())?;
-    }
-    guardian.spawn(spec, deadline)
 }

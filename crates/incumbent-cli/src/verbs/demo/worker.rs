@@ -155,7 +155,8 @@ impl LedgerWriter {
 
     fn append(&self, token: &FencingToken) -> std::io::Result<()> {
         let mut ledger = OpenOptions::new().create(true).append(true).open(&self.ledger)?;
-        writeln!(ledger, "{} {}", token.get(), self.name)
+        // In one piece: one that is killed in the middle of a line spoils the next.
+        ledger.write_all(format!("{} {}\n", token.get(), self.name).as_bytes())
     }
 }
 

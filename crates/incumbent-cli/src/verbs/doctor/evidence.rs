@@ -8,6 +8,7 @@ use incumbent::{
 };
 
 use crate::claims::{HostClaims, LivingClaim, Work};
+use crate::verbs::history::what_came_of;
 use crate::verbs::status::at_large;
 
 /// All that was seen.
@@ -54,6 +55,8 @@ pub(super) struct Look {
     pub(super) foreign: usize,
     pub(super) paused: Option<Ordered>,
     pub(super) frozen: Option<Ordered>,
+    /// The names that are kept out of the line.
+    pub(super) benched: Vec<(String, Ordered)>,
     /// Health has moved the office too often: which leader has said so, and how long ago.
     pub(super) held_back: Option<(u64, Option<Duration>)>,
     pub(super) ended: bool,
@@ -82,6 +85,8 @@ pub(super) struct OpenTerm {
     /// not.
     pub(super) claims: bool,
     pub(super) age: Option<Duration>,
+    /// What came of stopping its work from outside, if that was tried.
+    pub(super) shot: Option<String>,
 }
 
 /// Who leads, as the store says, or stands in line.
@@ -161,6 +166,7 @@ impl Look {
             },
             paused: status.paused.as_ref().map(ordered),
             frozen: status.frozen.as_ref().map(|frozen| ordered(&frozen.order)),
+            benched: status.benched.iter().map(|one| (one.name.to_string(), ordered(&one.order))).collect(),
             held_back: status.held_back.map(|held_back| (held_back.token.get(), age(held_back.at_ms))),
             ended: status.ended,
             deposed: status.deposed.as_ref().map(|deposed| deposed.token.get()),
@@ -175,6 +181,7 @@ impl Look {
                 boot: term.origin.boot.to_string(),
                 claims: term.origin.process.is_empty() || term.origin.guarded_process().is_some(),
                 age: age(term.opened_ms),
+                shot: term.fence.as_ref().map(what_came_of),
             }),
             group: status.group.as_ref().map(|group| Members {
                 members: group.members,

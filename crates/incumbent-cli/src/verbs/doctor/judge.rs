@@ -494,12 +494,17 @@ fn d10_nobody_stands(evidence: &Evidence) -> Vec<Finding> {
     );
     let deposed = evidence.last().after.deposed;
     let deposed = deposed.map_or_else(String::new, |token| format!("; the leader with token {token} was deposed"));
+    let benched: Vec<_> = evidence.last().after.benched.iter().map(|(name, _)| printable(name)).collect();
+    let benched = match &benched[..] {
+        [] => String::new(),
+        names => format!("; an operator has benched {}", names.join(" and ")),
+    };
     vec![Finding {
         code: "D10",
         // Where nobody ever led, nobody is missed.
         severity: if seen.is_some() { Severity::Warning } else { Severity::Info },
         what: if seen.is_some() { "nobody stands, and somebody led once" } else { "nobody stands" }.to_owned(),
-        seen: vec![format!("{led}; now nobody is in line, and it is neither paused nor ended{deposed}")],
+        seen: vec![format!("{led}; now nobody is in line, and it is neither paused nor ended{deposed}{benched}")],
         means: "no candidate runs, all of them are unfit (their logs say so), or they use another store or another name",
         not_told_from: "an election whose work is done now and then, by `incumbent run --try` in cron",
         next: format!("start a candidate; incumbent status {}", shell_word(&evidence.election)),
@@ -522,7 +527,17 @@ fn d11_forgotten_order(evidence: &Evidence) -> Vec<Finding> {
     let old = |order: &&Ordered| order.age > Some(FORGOTTEN);
     let paused = last.paused.as_ref().filter(old).map(|order| finding(order, "paused", "resume"));
     let frozen = last.frozen.as_ref().filter(old).map(|order| finding(order, "frozen", "unfreeze"));
-    paused.into_iter().chain(frozen).collect()
+    let benched = last.benched.iter().filter(|(_, order)| old(&order)).map(|(name, order)| Finding {
+        what: format!("{} is benched for more than a day", printable(name)),
+        seen: vec![printable(&format!(
+            "{name} benched {}, {} ago",
+            order.text,
+            order.age.map_or_else(String::new, show)
+        ))],
+        next: format!("incumbent unbench {} {}", shell_word(&evidence.election), shell_word(name)),
+        ..finding(order, "", "")
+    });
+    paused.into_iter().chain(frozen).chain(benched).collect()
 }
 
 /// Not an order, but what waits for one.
@@ -545,15 +560,17 @@ fn d11_held_back(evidence: &Evidence) -> Vec<Finding> {
 
 fn d12_open_term(evidence: &Evidence) -> Vec<Finding> {
     let finding = |(term, asked): (&OpenTerm, bool)| {
-        let OpenTerm { token, name, host, age, .. } = term;
+        let OpenTerm { token, name, host, age, shot, .. } = term;
         let opened = age.map_or_else(String::new, |age| format!(", opened {} ago", show(age)));
         let host = if host.is_empty() { "a host that it did not name" } else { host };
         let said = if asked { "says that no process of it is left" } else { "was not asked" };
+        let left_open = format!("{name} (token {token}) on {host}{opened}: not closed; {host} {said}");
+        let seen = [Some(left_open), shot.clone()];
         Finding {
             code: "D12",
             severity: if asked { Severity::Info } else { Severity::Warning },
             what: "the last term was left open".to_owned(),
-            seen: vec![printable(&format!("{name} (token {token}) on {host}{opened}: not closed; {host} {said}"))],
+            seen: seen.into_iter().flatten().map(|line| printable(&line)).collect(),
             means: "nobody has said that its work has stopped: it may go on beside the next leader's",
             not_told_from: if asked {
                 "work that has outlived its process"

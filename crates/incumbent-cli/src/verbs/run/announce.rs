@@ -9,6 +9,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::output::Console;
 use crate::whole_file::replace;
@@ -18,13 +19,14 @@ pub(super) struct Announcer {
     manager: Option<SocketAddr>,
     ready_file: Option<PathBuf>,
     ready: bool,
+    stopping: bool,
     console: Console,
 }
 
 impl Announcer {
     pub(super) fn new(ready_file: Option<PathBuf>, console: Console) -> Announcer {
         let manager = env::var_os("NOTIFY_SOCKET").and_then(|name| address(&name).ok());
-        Announcer { manager, ready_file, ready: false, console }
+        Announcer { manager, ready_file, ready: false, stopping: false, console }
     }
 
     pub(super) fn following(&mut self, ahead: &str) {
@@ -42,9 +44,18 @@ impl Announcer {
         self.announce("unfit, and not in line", "unfit\n");
     }
 
+    /// We were asked to leave, and that may take so long: a manager that would be patient for less
+    /// is to wait all the same.
+    pub(super) fn stopping(&mut self, within: Duration) {
+        let first = if std::mem::replace(&mut self.stopping, true) { "" } else { "STOPPING=1\n" };
+        self.tell(&format!("{first}EXTEND_TIMEOUT_USEC={}", within.as_micros()));
+    }
+
     /// Nothing is ready any more.
     pub(super) fn leave(&mut self) {
-        self.tell("STOPPING=1");
+        if !std::mem::replace(&mut self.stopping, true) {
+            self.tell("STOPPING=1");
+        }
         if let Some(file) = self.ready_file.as_ref().filter(|_| self.ready) {
             // It may have been removed already.
             let _ = fs::remove_file(file);

@@ -1,17 +1,22 @@
 //! One run of the command: from its start until none of its processes is left.
 
+use std::future::pending;
 use std::os::fd::AsFd;
+use std::pin::Pin;
 use std::time::Duration;
 
 use incumbent::store::{BootClock, Clock};
-use incumbent::{FencingToken, LossReason, Term, Timestamp, Unfenced};
+use incumbent::{Leadership, LeadershipLost, LossReason, Term, Timestamp, TransferRefused, Unfenced};
 use incumbent_guardian::{CommandSpec, Event, Exit, Guardian, HEAD_START, NotStarted, OrderError, Step};
 use rustix::process::Signal;
 
+use super::announce::Announcer;
 use super::signals::{Asked, Signals};
 use crate::args::RunArgs;
 use crate::claims;
+use crate::duration::show;
 use crate::failure::Failure;
+use crate::heir;
 use crate::output::Console;
 use crate::store_url;
 
@@ -32,11 +37,14 @@ pub(super) enum Ended {
 
 /// What is needed for one run.
 pub(super) struct CommandRun<'a> {
+    pub(super) leadership: &'a Leadership<Unfenced>,
     pub(super) term: &'a Term<Unfenced>,
     pub(super) spec: &'a CommandSpec,
     /// As it was written, for messages.
     pub(super) program: &'a str,
     pub(super) grace: Duration,
+    /// How long an heir is looked for before we leave.
+    pub(super) leave_within: Duration,
     pub(super) console: &'a Console,
 }
 
@@ -58,6 +66,16 @@ impl From<OrderError> for NotBegun {
 
 /// A deadline that is told so shortly before the guardian begins to kill may reach it too late.
 const SLACK: Duration = Duration::from_millis(50);
+/// What a service manager is asked for beyond the times that were set: for the store, and for the
+/// guardian to reap what it has killed.
+const LEAVE_SLACK: Duration = Duration::from_secs(5);
+
+/// The exit code that stands for SIGTERM.
+const BY_TERM: u8 = 143;
+
+/// The search for one who takes the office before we leave: the work has to stop for it, or there
+/// is nobody.
+type Search<'a> = Pin<Box<dyn Future<Output = Result<LeadershipLost, TransferRefused>> + 'a>>;
 
 /// What is known so far.
 #[derive(Default)]
@@ -71,6 +89,9 @@ struct Progress {
     not_started: Option<NotStarted>,
     /// Set when we stop it, while it still ran.
     lost: Option<LossReason>,
+    /// We were asked to leave, and an heir is looked for; the exit code.
+    departing: Option<u8>,
+    /// We were asked to leave, and the command is being stopped; the exit code.
     leave: Option<u8>,
     killed: bool,
     guardian_died: bool,
@@ -91,6 +112,7 @@ impl Progress {
     /// told.
     fn lose(&mut self, why: LossReason) -> bool {
         let running = !self.has_ended() && !self.is_stopping();
+        self.leave = self.leave.or(self.departing.take());
         self.lost.get_or_insert(why);
         running
     }
@@ -112,7 +134,13 @@ impl Progress {
 
 impl CommandRun<'_> {
     /// Runs the command, and answers when none of its processes is left.
-    pub(super) async fn run(&self, guardian: &mut Guardian, signals: &mut Signals) -> Result<Ended, Failure> {
+    pub(super) async fn run(
+        &self,
+        guardian: &mut Guardian,
+        signals: &mut Signals,
+        announcer: &mut Announcer,
+    ) -> Result<Ended, Failure> {
+        let mut search: Option<Search<'_>> = None;
         let mut course = Progress { deadline: self.term.deadline(), ..Progress::default() };
         match self.start(guardian, course.deadline) {
             Ok(()) => {}
@@ -130,9 +158,17 @@ impl CommandRun<'_> {
                     self.heed(guardian, moved, &mut course).await;
                 }
                 lost = self.term.stopping(), if course.lost.is_none() => {
+                    search = None;
                     self.on_stopping(guardian, lost.reason(), &mut course);
                 }
-                asked = signals.next() => self.on_signal(guardian, asked, &mut course),
+                found = ended(&mut search) => {
+                    search = None;
+                    self.on_found(guardian, found, &mut course);
+                }
+                asked = signals.next() => match asked {
+                    Asked::Leave(code) => self.on_leave(guardian, code, &mut course, &mut search, announcer),
+                    Asked::PassOn(signal) => self.ordered(guardian.signal(signal)),
+                },
             }
         }
         // Its copy of the lock is of no more use: there is nothing left that could outlive us.
@@ -210,20 +246,52 @@ impl CommandRun<'_> {
         }
     }
 
-    fn on_signal(&self, guardian: &Guardian, asked: Asked, course: &mut Progress) {
-        match asked {
-            Asked::Leave(_) if course.leave.is_some() => {
-                self.console.note("killing the command");
-                course.killed = true;
-                self.ordered(guardian.kill());
-            }
-            Asked::Leave(code) => {
-                self.console.note("stopping the command");
-                course.leave = Some(code);
-                self.ordered(guardian.terminate(self.grace));
-            }
-            Asked::PassOn(signal) => self.ordered(guardian.signal(signal)),
+    /// The first time we are asked by SIGTERM, an heir is looked for; the second time, or by
+    /// another signal, the command is stopped; after that it is killed.
+    fn on_leave<'s>(
+        &'s self,
+        guardian: &Guardian,
+        code: u8,
+        course: &mut Progress,
+        search: &mut Option<Search<'s>>,
+        announcer: &mut Announcer,
+    ) {
+        if course.leave.is_some() {
+            self.console.note("killing the command");
+            course.killed = true;
+            return self.ordered(guardian.kill());
         }
+        let is_first = search.take().is_none() && code == BY_TERM;
+        if is_first && !self.leave_within.is_zero() && course.lost.is_none() && !course.has_ended() {
+            let within = show(self.leave_within);
+            self.console
+                .note(format!("looking for one to take the office, for {within} at most; the command works on"));
+            announcer.stopping(self.leave_within + self.grace + LEAVE_SLACK);
+            course.departing = Some(code);
+            *search = Some(Box::pin(self.leadership.hand_over(self.leave_within)));
+            return;
+        }
+        announcer.stopping(self.grace + LEAVE_SLACK);
+        self.stop(guardian, course.departing.unwrap_or(code), course);
+    }
+
+    /// The search for an heir is over.
+    fn on_found(&self, guardian: &Guardian, found: Result<LeadershipLost, TransferRefused>, course: &mut Progress) {
+        match (found, course.departing) {
+            (Ok(lost), _) => self.on_stopping(guardian, lost.reason(), course),
+            (Err(why), Some(code)) => {
+                self.console.note(format!("nobody takes the office: {why}"));
+                self.stop(guardian, code, course);
+            }
+            (Err(_), None) => {}
+        }
+    }
+
+    /// We leave, and the command is stopped for that.
+    fn stop(&self, guardian: &Guardian, code: u8, course: &mut Progress) {
+        self.console.note("stopping the command");
+        course.leave = Some(code);
+        self.ordered(guardian.terminate(self.grace));
     }
 
     /// A guardian that is dead or deaf has been seen to already: an event follows, and the deadline
@@ -235,7 +303,9 @@ impl CommandRun<'_> {
         }
     }
 
-    fn outcome(&self, course: Progress) -> Ended {
+    fn outcome(&self, mut course: Progress) -> Ended {
+        // The command has ended while an heir was looked for.
+        course.leave = course.leave.or(course.departing);
         match course {
             Progress { not_started: Some(reason), lost: None, leave: None, .. } => Ended::NotStarted(reason),
             // A guardian that was too slow to kill, and was killed for it, has not told how the
@@ -253,8 +323,22 @@ impl CommandRun<'_> {
     }
 }
 
+/// When the search for an heir ends, if there is one.
+async fn ended(search: &mut Option<Search<'_>>) -> Result<LeadershipLost, TransferRefused> {
+    match search {
+        Some(search) => search.await,
+        None => pending().await,
+    }
+}
+
 /// The command with its environment.
-pub(super) fn command(args: &RunArgs, name: &str, token: Option<&FencingToken>, grace: Duration) -> CommandSpec {
+pub(super) fn command(
+    args: &RunArgs,
+    name: &str,
+    term: &Term<Unfenced>,
+    grace: Duration,
+    was_ready: bool,
+) -> CommandSpec {
     let words = args.command.iter();
     let spec = if args.shell {
         let line: Vec<_> = words.map(|word| word.as_os_str()).collect();
@@ -265,13 +349,19 @@ pub(super) fn command(args: &RunArgs, name: &str, token: Option<&FencingToken>, 
     let spec = spec
         .env(claims::ELECTION, args.target.election.as_str())
         .env("INCUMBENT_NAME", name)
+        .env(claims::LAST_TERM, term.last_term().word())
+        .env_remove(heir::HEIR)
         // We speak to the service manager for both.
         .env_remove("NOTIFY_SOCKET")
         .leftover_grace(grace);
     // One that was inherited is not this term's.
-    let spec = match token {
+    let spec = match term.token_if_any() {
         Some(token) => spec.env(claims::TOKEN, token.get().to_string()).env(claims::STORE_ID, token.store.to_string()),
         None => spec.env_remove(claims::TOKEN).env_remove(claims::STORE_ID),
+    };
+    let spec = match args.candidate.ready.ready_cmd {
+        Some(_) => spec.env(heir::READY, if was_ready { "yes" } else { "no" }),
+        None => spec.env_remove(heir::READY),
     };
     if store_url::variable_has_secret() { spec.env_remove(store_url::VARIABLE) } else { spec }
 }

@@ -18,15 +18,17 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::read::quoted;
 use super::{
-    candidate_name, close, equipped, last_error, say_what_is_waited_for, standing_client, value_bytes, witness_term,
+    candidate_name, close, equipped, last_error, leave_within, say_what_is_waited_for, standing_client, value_bytes,
+    witness_term,
 };
 use crate::args::RunArgs;
 use crate::claims::{self, ClaimKeeper, LastWord};
 use crate::failure::Failure;
 use crate::guarding;
 use crate::health;
+use crate::heir::{self, HeirHooks};
 use crate::logging;
-use crate::output::{Console, printable};
+use crate::output::{Console, printable, shell_word};
 use crate::store_url::StoreUrl;
 use crate::{block_on, look_for_free_descriptors};
 use announce::Announcer;
@@ -68,9 +70,9 @@ pub(crate) fn run(args: RunArgs, store: StoreUrl, console: &Console) -> Result<u
     }
     look_for_free_descriptors()?;
     // Before there are threads and descriptors that it could inherit.
-    let guardian = guarding::start()?;
+    let (guardian, heir_guardian) = (guarding::start()?, heir::guardian_for(&args.candidate.ready)?);
     let mut death = None;
-    let code = block_on(supervise(&args, store, guardian, console, &mut death))?;
+    let code = block_on(supervise(&args, store, (guardian, heir_guardian), console, &mut death))?;
     if let Some(death) = death {
         death.die();
     }
@@ -80,11 +82,11 @@ pub(crate) fn run(args: RunArgs, store: StoreUrl, console: &Console) -> Result<u
 async fn supervise(
     args: &RunArgs,
     store: StoreUrl,
-    mut guardian: Guardian,
+    (mut guardian, heir_guardian): (Guardian, Option<Guardian>),
     console: &Console,
     death: &mut Option<Death>,
 ) -> Result<u8, Failure> {
-    let done = take_part(args, store, &mut guardian, console, death).await;
+    let done = take_part(args, store, (&mut guardian, heir_guardian), console, death).await;
     // It may be stopped: then it is left to the process that reaps our orphans.
     let _ = timeout(GUARDIAN_END, guardian.end()).await;
     done
@@ -93,7 +95,7 @@ async fn supervise(
 async fn take_part(
     args: &RunArgs,
     store: StoreUrl,
-    guardian: &mut Guardian,
+    (guardian, heir_guardian): (&mut Guardian, Option<Guardian>),
     console: &Console,
     death: &mut Option<Death>,
 ) -> Result<u8, Failure> {
@@ -118,6 +120,8 @@ async fn take_part(
     let among_peers = client.group().is_some();
     let claims = ClaimKeeper::new(&store, console);
     let last_word = last_word_of(guardian);
+    let ready = &args.candidate.ready;
+    let heir = HeirHooks::start(ready, heir_guardian, &args.target.election, &name, grace, console);
     let mut supervisor = Supervisor {
         store,
         name,
@@ -129,6 +133,7 @@ async fn take_part(
         announcer,
         claims,
         last_word,
+        heir,
         args,
         console,
         death: None,
@@ -136,7 +141,11 @@ async fn take_part(
     let done = supervisor.run(&client).await;
     supervisor.announcer.leave();
     *death = supervisor.death;
+    let heir = supervisor.heir;
     close(client, console).await;
+    if let Some(heir) = heir {
+        heir.close().await;
+    }
     done
 }
 
@@ -161,6 +170,8 @@ struct Supervisor<'a> {
     claims: ClaimKeeper,
     /// Where the guardian says that nothing of the command is left.
     last_word: Option<LastWord>,
+    /// What is done before it takes over from a leader that hands over.
+    heir: Option<HeirHooks>,
     /// Ctrl-C or Ctrl-\ was typed: how to end.
     death: Option<Death>,
 }
@@ -182,6 +193,7 @@ impl Supervisor<'_> {
             .hold_until_stopped()
             .work_is_guarded(claims::has_stopped);
         let candidate = equipped(candidate, &self.args.candidate);
+        let candidate = self.heir.iter().fold(candidate, |candidate, heir| heir.equip(candidate));
         let mut limit = self.limit(client);
         let mut candidacy = match self.stand(candidate.stand(), limit).await? {
             Ok(candidacy) => candidacy,
@@ -197,6 +209,9 @@ impl Supervisor<'_> {
                     Waited::Exit(code) => return Ok(code),
                 };
             self.keep_last_word(true);
+            if let Some(heir) = &self.heir {
+                heir.elected().await;
+            }
             witness_term(&handle, &leadership, &self.store, self.console);
             let guardian = u32::try_from(self.guardian.pid()).ok();
             let claim = self.claims.claim(&leadership.term(), &self.name, guardian);
@@ -311,6 +326,11 @@ impl Supervisor<'_> {
                 self.console.note(format!("{election} is paused: nobody leads; {resume}"));
                 self.announcer.following("nobody: the election is paused");
             }
+            Role::Out(LossReason::Benched) => {
+                let unbench = format!("`incumbent unbench {} {}`", quoted(election), shell_word(&self.name));
+                self.console.note(format!("{} is benched and not in line, until {unbench}", self.name));
+                self.announcer.following("nobody: it is benched");
+            }
             // Why has been said when it was found out.
             Role::Out(LossReason::Unhealthy) => {
                 self.console.note(format!("{} is unfit and not in line; it goes back once it is fit", self.name));
@@ -330,14 +350,21 @@ impl Supervisor<'_> {
         let with = token.map_or_else(|| "without a token".to_owned(), |token| format!("with token {token}"));
         self.console.note(format!("{} leads {} {with}", self.name, self.args.target.election));
         self.announcer.leading(token);
-        let spec = command::command(self.args, &self.name, term.token_if_any(), self.grace);
+        let spec = command::command(self.args, &self.name, &term, self.grace, leadership.was_ready());
         let mut rest = FIRST_REST;
         loop {
             let began = Instant::now();
             let program = self.args.command.first().map(|word| word.to_string_lossy()).unwrap_or_default();
-            let stint =
-                CommandRun { term: &term, spec: &spec, program: &program, grace: self.grace, console: self.console };
-            let ended = stint.run(self.guardian, &mut self.signals).await?;
+            let stint = CommandRun {
+                leadership,
+                term: &term,
+                spec: &spec,
+                program: &program,
+                grace: self.grace,
+                leave_within: leave_within(&self.args.candidate, self.among_peers),
+                console: self.console,
+            };
+            let ended = stint.run(self.guardian, &mut self.signals, &mut self.announcer).await?;
             let what = match ended {
                 Ended::ByItself(exit) if !self.was_typed_at(exit) => format!("the command ended with {}", exit.code()),
                 Ended::NotStarted(reason) if reason.is_transient() => "the command was not started".into(),
@@ -435,6 +462,7 @@ impl Supervisor<'_> {
         let why = match obstacle {
             Obstacle::Unfit(how) => format!("it is {how}"),
             Obstacle::Paused => "the election is paused".to_owned(),
+            Obstacle::Benched => "it is benched".to_owned(),
             Obstacle::Ahead(ahead) => match self.who_leads(election).await {
                 Some(leader) => format!("{leader} leads"),
                 None => format!("{ahead} is ahead"),
@@ -506,6 +534,8 @@ enum Obstacle {
     /// Somebody is ahead in line, or leads.
     Ahead(String),
     Paused,
+    /// An operator keeps it out of the line.
+    Benched,
     /// Its own health keeps it out of the line: who leads is another question.
     Unfit(String),
 }
@@ -520,6 +550,7 @@ impl Obstacle {
                 Some(Obstacle::Ahead(ahead.as_deref().map_or_else(|| "somebody".to_owned(), printable)))
             }
             Role::Out(LossReason::Paused) => Some(Obstacle::Paused),
+            Role::Out(LossReason::Benched) => Some(Obstacle::Benched),
             _ => None,
         }
     }

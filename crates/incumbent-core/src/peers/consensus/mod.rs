@@ -385,7 +385,9 @@ impl Consensus {
                     self.give_up_standing(now);
                 }
             }
-            Command::Unwell(_) => {}
+            // One that gives its office back hands it to an heir as it is.
+            Command::HandOver(Some(_)) => self.event(Event::NoHeir(Refusal::NoHeir)),
+            Command::HandOver(None) | Command::Prepared(..) | Command::Unwell(_) => {}
             Command::Leave => self.leave(now, LossReason::Resigned),
         }
     }

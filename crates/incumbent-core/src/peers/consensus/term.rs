@@ -21,6 +21,7 @@ use crate::peers::machine::OperatorRequest;
 use crate::settings::LONGEST;
 use crate::standing::{Cas, Fault};
 use crate::tenure::{Step, Then};
+use crate::terms::LastTerm;
 use crate::time::{Timestamp, nanos};
 
 /// How many heartbeats an heir has to answer a leader that may have just been elected, or that has
@@ -273,7 +274,7 @@ impl Consensus {
         self.known.version = leading.version;
         self.known.value = self.value.clone();
         let (term, title, deadline) = (self.tenure.term(), Title::Term(token), self.tenure.deadline());
-        self.event(Event::Elected { term, title, deadline });
+        self.event(Event::Elected { term, title, last_term: LastTerm::Unknown, deadline });
         // The others learn of it at once.
         self.beat(now);
     }
@@ -533,8 +534,8 @@ impl Consensus {
     pub(super) fn lose(&mut self, now: Timestamp, why: LossReason) {
         let Role::Leader(_) = &self.role else { return };
         debug_assert_eq!(self.stored.ballot, Ballot::For(self.group.me()), "a leader voted for itself");
-        let held = self.tenure.has_claim() && !self.tenure.in_office() && !self.tenure.is_taking();
-        let step = self.tenure.claim_gone(why);
+        let held = self.tenure.has_title() && !self.tenure.in_office() && !self.tenure.is_taking();
+        let step = self.tenure.title_gone(why);
         self.carry_out(now, step);
         if held {
             self.let_go(now);

@@ -7,6 +7,7 @@ use crate::entry::Nonce;
 use crate::machine::{TermNo, Title};
 use crate::peers::machine::OperatorRequest;
 use crate::standing::{Cas, Fault};
+use crate::terms::LastTerm;
 
 const MS: Duration = Duration::from_millis(1);
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -103,7 +104,8 @@ fn a_silent_group_elects_one_and_all_learn_its_value() {
     members[0].handle(now, Input::Tick);
     let told = talk(&mut members, now);
     let lease = ConsensusSettings::default().lease_of(MS * 1_500);
-    let elected = Event::Elected { term: TermNo(1), title: Title::Term(term(1)), deadline: now + lease - MS * 50 };
+    let (title, last_term, deadline) = (Title::Term(term(1)), LastTerm::Unknown, now + lease - MS * 50);
+    let elected = Event::Elected { term: TermNo(1), title, last_term, deadline };
     assert!(told.contains(&(0, elected)), "{told:?}");
     let news = Event::Led { leader: MemberId(0), term: Some(term(1)), value: "value 0".into() };
     assert!(told.contains(&(1, news.clone())) && told.contains(&(2, news)), "{told:?}");
@@ -278,6 +280,7 @@ fn a_group_of_one_leads_alone_and_cannot_come_back_from_a_lost_state() {
     assert!(said.contains(&Output::Event(Event::Elected {
         term: TermNo(1),
         title: Title::Term(term(1)),
+        last_term: LastTerm::Unknown,
         deadline: Timestamp::MAX
     })));
     let mut lost = start(Boot::Lost);

@@ -235,7 +235,7 @@ impl Consensus {
     /// Whether a promise keeps us from voting: our own lease, or one that we acknowledged. A leader
     /// that has forfeited its lease frees those who last heard a leader in exactly its term.
     pub(super) fn is_bound(&self, now: Timestamp, forfeited: Option<Token>) -> bool {
-        let leads = matches!(self.role, Role::Leader(_)) && self.tenure.has_claim();
+        let leads = matches!(self.role, Role::Leader(_)) && self.tenure.has_title();
         let freed = |contact: &Contact| forfeited == Some(contact.term);
         let promised = self.contact.is_some_and(|contact| now < contact.promised_until && !freed(&contact));
         (leads || promised) && self.settings.policy.keeps_promises()

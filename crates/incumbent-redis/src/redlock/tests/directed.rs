@@ -551,6 +551,25 @@ async fn a_lock_is_valid_for_its_ttl_less_the_drift() {
     }
 }
 
+/// The servers' clocks are faster by a hundredth than the leader's: until when it leads, by its own
+/// clock, nobody else does.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_counts_for_its_ttl_less_the_drift() {
+    let fixture = Fixture::new(Rules::default(), None);
+    let ttl = Duration::from_secs(100);
+    let clock = Arc::new(Drifting { began: lock(&fixture.group.network).began, rate: 990_100 });
+    let slow = RedlockStore::with_servers(fixture.group.links(0), clock.clone(), None, Rules::default());
+    let session = slow.open_session(ttl).await.unwrap();
+    let held = leads_within(&*session, 0, ttl * 3).await.unwrap();
+    let rival = fixture.session(1, TTL).await;
+    let sent = clock.now();
+    let renewal = session.renew(std::slice::from_ref(&held)).await.unwrap();
+    assert_eq!((renewal.gone, renewal.unproven), (vec![], vec![]));
+    let until = sent + ttl - session.liveness().margin;
+    let next = leads_within(&*rival, 1, ttl * 2).await.unwrap();
+    assert!(next.token > held.token && clock.now() >= until, "{next:?} at {:?}, before {until:?}", clock.now());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_session_that_was_not_renewed_for_a_ttl_does_not_come_back() {
     let fixture = Fixture::new(Rules::default(), None);

@@ -141,9 +141,13 @@ impl Model {
             self.hash.locks.remove(election);
             return None;
         }
+        // Before so much has passed that the next step would have to cut something off.
+        let is_due = wall < lock.wall || passed * 8 >= lock.ttl;
         lock.left -= passed;
         lock.wall = wall;
-        self.hash.locks.insert(election.clone(), lock.clone());
+        if is_due {
+            self.hash.locks.insert(election.clone(), lock.clone());
+        }
         Some(lock)
     }
 

@@ -1,8 +1,10 @@
 //! Known-bad ways to carry out what the machine asks for. All that a sound driver knows of them is
 //! where it asks.
 
+use std::collections::BTreeMap;
+
 use futures_util::future::AbortHandle;
-use incumbent_core::{Answer, Op, Output};
+use incumbent_core::{Answer, CandidacyId, Op, Output, Token};
 
 use super::{Done, StoreSide};
 use crate::fence::FencingToken;
@@ -14,9 +16,17 @@ pub(super) struct Distorted {
     opening: bool,
     /// To be dropped once the next one has begun.
     to_drop: Vec<AbortHandle>,
+    /// The tokens of the entries that were spoken of last.
+    tokens: BTreeMap<CandidacyId, Token>,
 }
 
 impl StoreSide {
+    /// The token that a candidate is going to have, which an heir must not know.
+    pub(super) fn token_given_away(&self, id: CandidacyId) -> Option<FencingToken> {
+        self.flaws.on.filter(|flaw| *flaw == DriverFlaw::HeirKnowsToken)?;
+        Some(FencingToken::new(*self.distorted.tokens.get(&id)?, self.store_id.clone()?))
+    }
+
     /// Carries an output out in a known-bad way, if it has one; else it comes back.
     pub(super) fn distort(&mut self, output: Output) -> Option<Output> {
         let Some(flaw) = self.flaws.on else { return Some(output) };
@@ -50,6 +60,9 @@ impl StoreSide {
                 match &output {
                     Output::OpenSession(..) => self.distorted.opening = true,
                     Output::Renew { .. } => self.distorted.opening = false,
+                    Output::Call(id, _, _, Op::Standing(held, _) | Op::Publish(held, ..)) => {
+                        self.distorted.tokens.insert(*id, held.token);
+                    }
                     _ => {}
                 }
                 return Some(output);

@@ -314,7 +314,7 @@ fn d09_a_first_in_line_that_does_not_take_office() {
 fn d12_a_term_that_was_left_open() {
     let open = |host: &str| {
         let (name, boot) = ("node-41".into(), "b".into());
-        let term = OpenTerm { token: 41, name, host: host.into(), boot, claims: true, age: Some(TTL) };
+        let term = OpenTerm { token: 41, name, host: host.into(), boot, claims: true, age: Some(TTL), shot: None };
         Look { left_open: Some(term), ..led_by(44) }
     };
     let but = |change: &dyn Fn(&mut OpenTerm)| {
@@ -327,6 +327,8 @@ fn d12_a_term_that_was_left_open() {
     let asked = lasting(&open("db2"), &[leads, &[]]);
     assert_eq!(codes(&asked), [("D12", Severity::Info)]);
     assert!(findings(&asked)[0].seen[0].contains("db2 says that no process of it is left"));
+    let shot_at = but(&|term| term.shot = Some("attempt 2 failed: it is locked".into()));
+    assert_eq!(findings(&lasting(&shot_at, &[leads, &[]]))[0].seen[1], "attempt 2 failed: it is locked");
     for other in [but(&|term| term.boot = "c".into()), but(&|term| term.claims = false)] {
         assert_eq!(codes(&lasting(&other, &[leads, &[]])), [("D12", Severity::Warning)], "nobody can say that");
     }
@@ -361,6 +363,9 @@ fn d10_nobody_stands_where_somebody_led() {
     assert_eq!(codes(&nobody), [("D10", Severity::Info)], "nobody is missed, and yet it is said");
     let deposed = lasting(&Look { deposed: Some(41), ..vacant() }, &[&[]]);
     assert!(findings(&deposed)[0].seen[0].contains("token 41 was deposed"));
+    let order = Ordered { text: "by ada".into(), age: Some(Duration::from_secs(60)) };
+    let benched = lasting(&Look { benched: vec![("a".into(), order)], ..vacant() }, &[&[]]);
+    assert!(findings(&benched)[0].seen[0].contains("benched a"));
     let order = Some(Ordered { text: "by ada".into(), age: Some(Duration::from_secs(3600)) });
     healthy(&Evidence { witness: witnessed(41, 1), ..lasting(&Look { paused: order, ..vacant() }, &[&[]]) });
     healthy(&Evidence { witness: witnessed(41, 1), ..lasting(&Look { ended: true, ..vacant() }, &[&[]]) });
@@ -375,6 +380,14 @@ fn d11_an_order_that_was_forgotten() {
     assert_eq!(codes(&frozen(25)), [("D11", Severity::Warning)]);
     healthy(&paused(1));
     healthy(&frozen(1));
+    let benched = |hours| {
+        let benched = vec![("node 3".to_owned(), order(hours).unwrap())];
+        lasting(&Look { benched, ..led_by(44) }, &[&[claim(44, 9000)]])
+    };
+    assert_eq!(codes(&benched(25)), [("D11", Severity::Warning)]);
+    let found = &findings(&benched(25))[0];
+    assert!(found.next.ends_with("'node 3'") && found.seen[0].contains("by ada@ops1"), "{found:?}");
+    healthy(&benched(1));
 }
 
 #[test]

@@ -255,6 +255,7 @@ fn read(bytes: &[u8], id: &str) -> Result<(Vec<Line>, usize), String> {
 #[cfg(test)]
 mod tests {
     use incumbent_testkit::TempDir;
+    use incumbent_testkit::fuzz::{Rng, fuzz};
 
     use super::*;
 
@@ -286,6 +287,29 @@ mod tests {
         drop(journal);
         let journal = Journal::open(&directory, "7f3a", "ada@ops1", false).unwrap();
         assert_eq!(journal.lines.len(), 2, "what was torn is not in the way of what comes next");
+    }
+
+    #[test]
+    fn fuzz_a_journal_is_read_from_its_first_line_on_or_not_at_all() {
+        let good = |rng: &mut Rng| {
+            let mut bytes = Vec::new();
+            for seq in 1..=1 + rng.below(3) {
+                let step = Step::ALL[rng.below(7) as usize];
+                let phase = if rng.below(2) == 0 { Phase::Intent } else { Phase::Done };
+                let (id, by, details) = ("7f3a".to_owned(), "ada@ops1".to_owned(), details("db1"));
+                let line = Line { v: VERSION, id, seq, step, phase, at_ms: rng.next_u64(), by, details };
+                bytes.extend(serde_json::to_vec(&line).unwrap());
+                bytes.push(b'\n');
+            }
+            bytes
+        };
+        fuzz(good, |bytes| {
+            let Ok((lines, whole)) = read(bytes, "7f3a") else { return false };
+            let numbers: Vec<_> = lines.iter().map(|line| line.seq).collect();
+            assert_eq!(numbers, (1..=lines.len() as u64).collect::<Vec<_>>());
+            assert!(whole <= bytes.len() && !bytes[whole..].contains(&b'\n'), "a torn line alone is left out");
+            !lines.is_empty()
+        });
     }
 
     #[test]
