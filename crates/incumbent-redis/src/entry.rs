@@ -17,8 +17,8 @@ fn encode_name(name: &str) -> Vec<u8> {
 
 /// What a candidate says.
 pub(crate) fn encode_said(said: &Publication) -> Vec<u8> {
-    // A space after each word. None of them begins as a readiness does.
-    let merit = if said.merit.is_blank() { String::new() } else { format!("{} ", said.merit) };
+    let words = said.merit.to_string();
+    let merit: String = words.split_ascii_whitespace().map(encode_word).collect();
     let ready = said.ready.map_or_else(|| NOT_READY.to_owned(), |ready| format!("{:016x}", ready.0));
     [merit.as_bytes(), ready.as_bytes(), &said.value].concat()
 }
@@ -29,15 +29,26 @@ pub(crate) fn encode_new(entry: &NewEntry) -> Vec<u8> {
     [encode_name(&entry.name), encode_said(&said)].concat()
 }
 
+/// A word with a space after it. One that begins as a readiness does has a plus before it.
+fn encode_word(word: &str) -> String {
+    let plus = if word.bytes().next().is_some_and(begins_readiness) { "+" } else { "" };
+    format!("{plus}{word} ")
+}
+
+fn begins_readiness(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b'-')
+}
+
 /// The words that a candidate has for those who choose a leader, and what comes after them.
 fn split_words(said: &[u8]) -> Option<(Merit, &[u8])> {
-    let mut rest = said;
-    while rest.first().is_some_and(|first| !matches!(first, b'0'..=b'9' | b'a'..=b'f' | b'-')) {
+    let (mut words, mut rest) = (String::new(), said);
+    while rest.first().is_some_and(|first| !begins_readiness(*first)) {
         let end = rest.iter().position(|byte| *byte == b' ')?;
+        let word = std::str::from_utf8(&rest[..=end]).ok()?;
+        words.push_str(word.strip_prefix('+').unwrap_or(word));
         rest = &rest[end + 1..];
     }
-    let words = std::str::from_utf8(&said[..said.len() - rest.len()]).ok()?;
-    Some((Merit::from_words(words)?, rest))
+    Some((Merit::from_words(&words)?, rest))
 }
 
 /// The entry with this token, as others see it. `None`: it is damaged.
@@ -71,7 +82,7 @@ pub(crate) fn parse(token: &[u8], kept: &[u8]) -> Option<Entry> {
 
 #[cfg(test)]
 mod tests {
-    use incumbent_store::{Incarnation, MAX_NAME_BYTES};
+    use incumbent_store::{Decline, Incarnation, MAX_NAME_BYTES, Preparation};
 
     use super::*;
 
@@ -79,8 +90,11 @@ mod tests {
     fn an_entry_comes_back_with_the_longest_name_and_any_value() {
         let (session, incarnation) = (format!("{}{}", keys::digits(5), keys::ttl_digits(9)), Incarnation::from_bits(7));
         let owner = format!("{}{session}{incarnation}", keys::digits(9));
+        // Its word begins with a hexadecimal digit.
+        let declined = Merit::new(true, 1).preparation(Some(Preparation::Declined(Nonce(0), Decline::Failed)));
         for (name, merit, ready, value) in [
             ("n", Merit::default(), None, &b""[..]),
+            ("n", declined, None, b"declined=7:failed "),
             (&"%".repeat(MAX_NAME_BYTES), Merit::new(true, i32::MIN), Some(Nonce(u64::MAX)), b"\0\xff"),
             ("später", Merit::new(false, 7), Some(Nonce(0)), NOT_READY.as_bytes()),
             ("n", Merit::new(true, 0), None, b"unwell "),
