@@ -78,7 +78,7 @@ enum Then {
 
 struct Service {
     flaw: Option<Flaw>,
-    /// Whoever takes a write holds it: who waits for it knows that nothing is under way.
+    /// Held while a write is taken: once it can be locked, none is under way.
     work: Mutex<Work>,
     leaves: Notify,
 }

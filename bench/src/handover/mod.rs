@@ -7,8 +7,8 @@
 //! lost or refused is counted there, and the gap of a handover is the longest time between two
 //! writes that it took.
 //!
-//! It knows of no store: whoever starts the candidates says where they stand, and they may be
-//! another library's.
+//! It knows of no store: the program that starts the candidates says where they stand, and they may
+//! be another library's.
 
 #![allow(clippy::expect_used, reason = "a benchmark that cannot measure stops")]
 

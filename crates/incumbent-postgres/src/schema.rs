@@ -194,17 +194,14 @@ pub fn schema_ddl(schema: &str) -> Result<String, StoreError> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use incumbent_store::binary::checksum;
 
-    /// FNV-1a.
-    fn checksum(text: &str) -> u64 {
-        text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
-    }
+    use super::*;
 
     /// Where that version is installed already, nothing of the change would ever arrive.
     #[test]
     fn what_makes_the_schema_does_not_change_without_a_new_version() {
-        let is = checksum(DDL);
+        let is = checksum(DDL.bytes());
         assert!(
             is == CHECKSUM,
             "schema.sql has changed: add one to VERSION, unless the version {VERSION} has never left your clone, and \

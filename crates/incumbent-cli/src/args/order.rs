@@ -206,7 +206,7 @@ pub(crate) struct BenchedArgs {
 /// is fit; if there is nobody, the order is refused, unless --force says that the office may be
 /// vacant. Returns once nobody of that name is in line.
 ///
-/// With --for it ends by itself: whoever leads counts from when it first read it, and so does the
+/// With --for it ends by itself: the leader counts from when it first read it, and so does the
 /// benched one. In a frozen election it is refused for the one that leads. Not with Redlock or
 /// peers: there is no line. Candidates that run without a --name are called after their host and
 /// process: started again, they have another name, and stand. Name those that you want to bench.

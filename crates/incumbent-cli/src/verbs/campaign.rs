@@ -253,7 +253,7 @@ impl Campaign<'_> {
                     (Ended::Left, LossReason::Resigned, true)
                 }
             },
-            // Whoever asks once more does not wait for an heir.
+            // A second SIGTERM waits for no heir.
             () = self.quit.asked() => (Ended::Left, LossReason::Resigned, true),
             () = &mut failed => (Ended::Left, LossReason::Resigned, true),
         }

@@ -59,7 +59,7 @@ fn assert_usage(said: &Said, words: &[&str]) {
     }
 }
 
-/// Whoever follows a message at night finds the page.
+/// A message that is read at night leads to a page.
 #[test]
 fn every_runbook_that_is_named_is_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
