@@ -312,19 +312,8 @@ impl Servers {
             return std::future::pending().await;
         }
         loop {
-            let asked = async {
-                let left = self.leaves_less(counted, ttl).await;
-                if left.is_none() {
-                    tokio::time::sleep(ttl).await;
-                }
-                left
-            };
             tokio::select! {
-                left = asked => {
-                    if let Some(left) = left {
-                        return left;
-                    }
-                }
+                left = until_some(ttl, || self.leaves_less(counted, ttl)) => return left,
                 _ = state.changed() => {}
             }
         }
@@ -348,6 +337,18 @@ impl Servers {
 
     fn asked(&self) -> MutexGuard<'_, BTreeMap<String, Asked>> {
         lock(&self.asked)
+    }
+}
+
+/// Asks until there is an answer, each time so long after it was last begun, however long it took.
+async fn until_some<T, F: Future<Output = Option<T>>>(every: Duration, mut ask: impl FnMut() -> F) -> T {
+    loop {
+        // It counts from here.
+        let rest = tokio::time::sleep(every);
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        rest.await;
     }
 }
 
@@ -382,6 +383,25 @@ mod tests {
             [(limit(40, 2), 17), (limit(6, 2), 6), (limit(40, 1), 17), (limit(40, 6), 13), (limit(3, 9), 0)]
         {
             assert_eq!(server.leaves(counted), Duration::from_secs(left), "{server:?}");
+        }
+    }
+
+    /// A server that says nothing takes up all the time that there is for asking.
+    #[tokio::test(start_paused = true)]
+    async fn servers_are_asked_once_per_ttl_however_long_they_take() {
+        const TTL: Duration = Duration::from_secs(10);
+        for takes in [Duration::ZERO, TTL / 2, TTL] {
+            let begun = tokio::time::Instant::now();
+            let mut asked = 0;
+            let ask = || {
+                asked += 1;
+                async move {
+                    tokio::time::sleep(takes).await;
+                    (asked == 5).then_some(())
+                }
+            };
+            until_some(TTL, ask).await;
+            assert_eq!(begun.elapsed(), TTL * 4 + takes);
         }
     }
 

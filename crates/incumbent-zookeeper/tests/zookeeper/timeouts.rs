@@ -187,7 +187,26 @@ async fn a_server_that_does_not_answer_keeps_nobody_from_office() {
     within(office.resign()).await.unwrap();
 }
 
-/// Each read is a dial of its own, and half of them meet the silent server first.
+/// It is asked again and again beside the renewals, and never answers.
+#[tokio::test]
+async fn a_server_that_does_not_answer_holds_up_no_renewal() {
+    const TTL: Duration = Duration::from_secs(6);
+    let server = shared().await;
+    let silent = Proxy::start(&server.endpoints()[0]).await;
+    silent.set(Way::Stall);
+    let zookeeper = ZooKeeper::at(vec![silent.endpoint(), server.endpoints()[0].clone()], Dialect::Incumbent);
+    let client = incumbent::Client::builder().ttl(TTL).with_store(zookeeper.open()).await.unwrap();
+    let mut leading = within(client.election("timeouts").unwrap().candidate("leader").stand()).await.unwrap();
+    let office = lead(&mut leading).await;
+    let first = office.term().deadline();
+    let mut deadline = first;
+    while deadline.since(first) < TTL * 2 {
+        deadline = within(office.term().deadline_after(deadline)).await;
+        assert!(deadline > first, "it has ended");
+    }
+    within(office.resign()).await.unwrap();
+}
+
 /// It would cut the session to what it grants itself, and nobody would hear of it.
 #[cfg(feature = "faults")]
 #[tokio::test]
@@ -214,6 +233,7 @@ async fn no_session_is_moved_to_a_server_that_hears_and_was_never_heard() {
     assert!(office.term().check().is_err(), "two lead at once");
 }
 
+/// Each read is a dial of its own, and half of them meet the silent server first.
 #[tokio::test]
 async fn a_server_that_takes_connections_and_says_nothing_holds_up_no_read() {
     let server = shared().await;
