@@ -25,10 +25,11 @@
 //!   module `sequence`.
 //! - **A directory that is no longer at its path has no leader.** Before every answer one `stat`
 //!   says whether the path still leads to the directory that is open. Moved, removed, replaced or
-//!   unmounted: its leader loses office, observers are told that the store cannot be read, and all
-//!   go on in what is at the path once that is a store. Where one above it was moved, or its file
-//!   system lazily unmounted, the next renewal finds that; until then there may be a leader in
-//!   each. See the module `root`.
+//!   unmounted: its leader loses office, and observers are told that the store cannot be read. Once
+//!   there is a store at the path, all go on in it if it is the same one; if it is another,
+//!   observers say so and go on, and candidates end with `StoreReplaced`. Where one above it was
+//!   moved, or its file system lazily unmounted, the next renewal finds that; until then there may
+//!   be a leader in each. See the module `root`.
 //! - **Nothing is left** at the end but the identity and the high-water mark.
 //!
 //! # From the seam to the directory

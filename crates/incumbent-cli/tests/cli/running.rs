@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getpid, getrlimit, kill_process, prlimit, set_child_subreaper};
 use serde_json::json;
@@ -464,6 +466,94 @@ fn with_try_or_wait_a_store_that_cannot_be_written_to_exits_with_125_and_not_122
         assert!(how.contains("; make room where the store is"), "{said:?}");
     }
     assert_eq!(said.err.matches("the store has not answered in time").count(), 2, "{said:?}");
+}
+
+/// Its path leads to another store now. Whether old tokens still count there is an operator's to
+/// say: it does not go on by itself.
+#[test]
+fn a_run_whose_directory_is_replaced_ends_with_125_and_its_command_before() {
+    let host = Host::new();
+    let mut run = host.start_lonely("a", &["--ttl", "3s"]);
+    host.until_logged("start 1 a");
+    fs::rename(host.path("store"), host.path("elsewhere")).unwrap();
+    fs::DirBuilder::new().mode(0o700).create(host.path("store")).unwrap();
+    host.ok(["run", "jobs/y", "--", "true"]);
+    run.until_said("replaced");
+    assert_eq!(run.wait(), Some(125), "{:?}", run.everything());
+    let next = host.start_lonely("b", &[]);
+    host.until_logged("start 2 b");
+    assert!(!host.log().iter().any(|line| line.starts_with("overlap")), "{:?}", host.log());
+    drop(next);
+}
+
+/// The store is where it was for whoever has it open, and nobody else finds it.
+#[test]
+fn a_command_is_stopped_when_the_file_system_of_its_store_is_taken_away() {
+    let host = Host::new();
+    let script = r#"
+        mount -t tmpfs -o mode=700 none "$FOLDER/store" || exit 9
+        "$0" "$@" &
+        read line
+        umount -l "$FOLDER/store"
+        wait $!"#;
+    let args = ["run", "--name", "a", "--ttl", "3s", "jobs/x", "--shell", "--", crate::host::LONELY];
+    let options = ["--user", "--map-root-user", "--mount", "sh", "-c", script];
+    let mut run = Process::start(host.by_way_of("unshare", &options, args));
+    host.until_logged("start 1 a");
+    drop(run.stdin.take());
+    run.until_said("stopping the command: the session expired");
+    // Everything that the command has started holds it.
+    eventually("nobody holds the lock", || {
+        let free = Command::new("flock").arg("-n").arg(host.path("lock")).arg("true").status();
+        free.unwrap().success().then_some(())
+    });
+}
+
+/// As in a container whose image was made while somebody led: what lies in a lower layer cannot be
+/// moved away.
+#[test]
+fn a_dead_leader_in_the_lower_layer_of_an_overlay_is_told_and_keeps_no_other_election() {
+    let host = Host::new();
+    let script = r#"
+        mkdir "$FOLDER/upper" "$FOLDER/work" "$FOLDER/all"
+        layers="lowerdir=$FOLDER/store,upperdir=$FOLDER/upper,workdir=$FOLDER/work,userxattr"
+        mount -t overlay -o "$layers" none "$FOLDER/all" || exit 9
+        for election in jobs/y jobs/x; do
+            "$0" --store "file://$FOLDER/all" run --wait 2s "$election" -- echo "$election"; echo "$?"
+        done"#;
+    let mut leader = host.start(["campaign", "jobs/x", "--name", "a"]);
+    host.until_in_line("jobs/x", &["a"]);
+    leader.signal(Signal::KILL);
+    leader.status();
+    let options = ["60", "unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script];
+    let said = finish(host.by_way_of("timeout", &options, [""; 0]));
+    assert_eq!(said.out, "jobs/y\n0\n125\n", "{said:?}");
+    assert!(said.err.contains("part of a lower layer of an overlay file system"), "{said:?}");
+}
+
+/// Nobody is replaced for silence there: what was stopped for longer than its TTL goes on.
+#[test]
+fn on_a_directory_that_replaces_nobody_a_leader_that_was_stopped_keeps_its_command() {
+    let host = Host::new();
+    let store = format!("{}?ttl=none", host.store());
+    let lonely = |name: &str| {
+        let args = ["--store", &store, "run", "--name", name, "--ttl", "1s", "jobs/x", "--shell", "--"];
+        host.start(args.into_iter().chain([crate::host::LONELY]))
+    };
+    let leader = lonely("a");
+    host.until_logged("start 1 a");
+    let _next = lonely("b");
+    host.until_in_line("jobs/x", &["a", "b"]);
+    leader.signal(Signal::STOP);
+    // What is shown here is that nothing happens in this time.
+    thread::sleep(Duration::from_secs(3));
+    leader.signal(Signal::CONT);
+    host.ok(["status", "jobs/x"]);
+    assert_eq!(host.log(), ["start 1 a"]);
+    // It is heard as before.
+    host.ok(["--store", &store, "resign", "jobs/x"]);
+    host.until_logged("stop 1 a");
+    host.until_logged("start 2 b");
 }
 
 #[cfg(feature = "zookeeper")]
