@@ -206,11 +206,21 @@ async fn an_idle_follower_costs_its_renewals_and_nothing_else() {
         ["", "renew_1("].map(|function| logs.matches(&format!("FROM \"idle\".{function}")).count())
     };
     until("it waits", async || server.logs().contains("FROM \"idle\".changed_1(") && run()[1] > 0).await;
-    let before = run();
-    // For longer than a candidate waits that is told nothing before it looks for itself.
-    until("it has renewed several times", async || run()[1] >= before[1] + 8).await;
-    let after = run();
-    assert_eq!(after[0] - before[0], after[1] - before[1]);
+    let mut windows = Vec::new();
+    // A machine that stands still makes a renewal late, and whoever is in doubt asks: then it is
+    // looked at again. One that asks by itself does so each time.
+    while windows.len() < 5 {
+        let before = run();
+        // For longer than a candidate waits that is told nothing before it looks for itself.
+        until("it has renewed several times", async || run()[1] >= before[1] + 8).await;
+        let after = run();
+        let (all, renewals) = (after[0] - before[0], after[1] - before[1]);
+        if all == renewals {
+            return;
+        }
+        windows.push((all, renewals));
+    }
+    panic!("calls, and renewals among them: {windows:?}");
 }
 
 /// A transaction that was forgotten, or a commit that waits for a standby.
