@@ -143,7 +143,7 @@ impl Candidacy {
     /// Our own notice, if it is to be taken out of the record again.
     pub(super) fn departure_called_off(&self, held: &Held) -> Option<Op> {
         let ours = self.office.handover.as_ref().filter(|handover| self.departure.is_by(handover));
-        let ours = ours.filter(|handover| handover.from == held.token);
+        let ours = ours.filter(|handover| handover.from == held.token && self.notices.unable != Some(handover.nonce));
         (ours.is_some() && !self.is_departing()).then(|| self.set_office(self.office.clone().with_handover(None)))
     }
 

@@ -189,6 +189,26 @@ fn an_operators_transfer_that_is_under_way_is_as_good() {
 }
 
 #[test]
+fn a_notice_that_may_not_be_taken_back_is_not_taken_back_again_and_again() {
+    let mut driven = leaving(vec![fit(6)]);
+    driven.asks();
+    driven.command(Command::HandOver(None));
+    let mut tries = 0;
+    while let Some((_, op)) = driven.call.clone() {
+        match op {
+            Op::Line(..) => driven.reads_line(),
+            Op::SetOffice(..) => {
+                tries += 1;
+                assert_eq!(tries, 1, "no time has passed");
+                driven.answer(Err(Fault::Permanent));
+            }
+            _ => driven.stands(),
+        }
+    }
+    assert_eq!(tries, 1);
+}
+
+#[test]
 fn one_that_is_not_in_office_has_nothing_to_hand_over() {
     let mut driven = FirstInLine::enlisting(None, false, vec![]);
     driven.command(Command::HandOver(Some(WITHIN)));
