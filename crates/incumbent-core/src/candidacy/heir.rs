@@ -78,7 +78,7 @@ impl Candidacy {
         }
         let Some((nonce, is_next)) = asked.filter(|_| self.preparing.for_request.is_none()) else { return };
         let handover = self.office.handover.as_ref().filter(|handover| self.who.prepares && !handover.at_vacancy);
-        let within = |handover: &Handover| match handover.for_health {
+        let within = |handover: &Handover| match handover.is_unasked() {
             true => handover.within.max(PREPARED_WITHIN),
             false => handover.within,
         };
@@ -111,8 +111,8 @@ impl Candidacy {
         if heir.merit.preparation != Some(Preparation::Preparing(nonce)) || self.notices.prepares == Some(nonce) {
             return;
         }
-        let for_health = handover.for_health.then(|| now + handover.within.max(PREPARED_WITHIN));
-        if let Some(until) = self.departure_until(handover).or(for_health) {
+        let unasked = handover.is_unasked().then(|| now + handover.within.max(PREPARED_WITHIN));
+        if let Some(until) = self.departure_until(handover).or(unasked) {
             self.notices.prepares = Some(nonce);
             self.notices.seen = Some((nonce, until));
         }

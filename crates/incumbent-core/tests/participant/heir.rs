@@ -261,3 +261,45 @@ fn a_leader_that_leaves_waits_longer_for_an_heir_that_is_getting_ready() {
         assert!(waited <= within + Duration::from_secs(1), "{waited:?}");
     }
 }
+
+/// As one that hands over for its health: nobody has said how long it may take.
+#[test]
+fn what_is_got_ready_for_a_benched_leader_may_take_a_minute() {
+    let mut heir = NextInLine::new(true);
+    let own = Heir::new(heir.held.incarnation, heir.held.entry.clone(), heir.held.token);
+    let handover = Handover::new(token(1), own, Nonce(42), Duration::from_secs(2)).for_bench();
+    heir.reads(|office| office.with_handover(handover));
+    assert_eq!(heir.told(), [Event::Prepare { nonce: Nonce(42), within: Duration::from_secs(60) }]);
+}
+
+#[test]
+fn a_benched_leader_waits_for_an_heir_that_is_getting_ready() {
+    let takes = Duration::from_secs(20);
+    let mut driven = FirstInLine::enlisting(None, false, vec![other(7)]);
+    driven.stands();
+    let order = BenchOrder::new("a", Nonce(1), None, Order::new("ada@ops1", 7, "new disk"));
+    driven.reads(Office::default().with_benched(Benched::default().with(order)));
+    let began = driven.now;
+    let mut asked = None;
+    while driven.is_told_to_stop().is_none() {
+        assert!(driven.now.since(began) < takes * 2, "it asks again and again");
+        match driven.call.clone() {
+            Some((_, Op::SetOffice(..))) => {
+                let handover = driven.writes().handover.unwrap();
+                assert_eq!(handover.refused, None);
+                assert_eq!(asked.replace(handover.nonce), None, "it asks once");
+                let says = Some(Preparation::Preparing(handover.nonce));
+                driven.behind = vec![with_merit(7, Merit::default().preparation(says))];
+            }
+            Some((_, Op::Line(..))) => driven.reads_line(),
+            Some(_) => driven.stands(),
+            None => driven.pass(Duration::from_millis(500)),
+        }
+        if let Some(nonce) = asked
+            && driven.now.since(began) >= takes
+        {
+            driven.behind[0].ready = Some(nonce);
+            driven.behind[0].merit = Merit::default();
+        }
+    }
+}
