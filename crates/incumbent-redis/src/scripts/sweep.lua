@@ -4,5 +4,8 @@ for _, session in ipairs(call('ZRANGEBYSCORE', SESSIONS, '-inf', whole(clock), '
   drop_session(session)
 end
 for _, election in ipairs(call('ZRANGEBYSCORE', TOMBSTONES, '-inf', whole(clock), 'LIMIT', 0, EXPIRE_AT_ONCE)) do
-  office_of(election)
+  -- One that somebody has damaged is refused to those who need it, and to nobody else.
+  if not pcall(office_of, election) then
+    call('ZREM', TOMBSTONES, election)
+  end
 end

@@ -1,6 +1,7 @@
 //! What others do to our keys, and servers that are not what they were.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, TryFutureExt, join_all};
 use incumbent::{CandidacyError, Observation};
@@ -578,4 +579,26 @@ async fn who_withdraws_a_place_whose_entry_was_taken_away_can_stand_again() {
     }
     let again = session.enlist(&jobs(), &entry(2)).await.unwrap();
     assert!(matches!(again.place, Place::Leading(_)), "{again:?}");
+}
+
+/// One election that is over, and whose record somebody has damaged, is refused to those who need
+/// it and to nobody else.
+#[tokio::test]
+async fn a_damaged_record_of_an_election_that_is_over_stops_no_other() {
+    let server = RedisServer::start().await;
+    let redis = Redis::on(&server);
+    let store = redis.open();
+    let session = store.open_session(LONG).await.unwrap();
+    let leads = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
+    let over = named("over");
+    let ended = incumbent_store::Ended::new(incumbent_store::Nonce(7), Duration::from_millis(300));
+    assert_eq!(store.set_office(&over, Version::NONE, &Office::default().with_ended(ended)).await.unwrap(), Cas::Done);
+    server.cli(&["HSET", &redis.key("o"), over.as_str(), "damaged"]);
+    until("its tombstone is swept", async || {
+        session.renew(std::slice::from_ref(&leads)).await.expect("another election is damaged");
+        server.cli(&["ZSCORE", &redis.key("z"), over.as_str()]).is_empty()
+    })
+    .await;
+    redis.open().open_session(LONG).await.unwrap();
+    assert!(matches!(store.line(&over, 1).await, Err(StoreError::Corrupt { .. })));
 }
