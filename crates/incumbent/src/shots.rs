@@ -24,6 +24,8 @@ const PER_TARGET: Duration = Duration::from_secs(600);
 /// There are so many shots within so long, at all targets in all elections together.
 const MOST: usize = 3;
 const WITHIN: Duration = Duration::from_secs(3600);
+/// How long the file may take; its lock alone may take a second.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(3);
 /// More than the file ever has.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 
@@ -56,8 +58,12 @@ impl Budget {
     pub(crate) async fn spend(&self, aim: Aim, now: Timestamp) -> bool {
         if let Some(file) = self.file.clone() {
             let (shown, wanted) = (file.clone(), aim.clone());
-            let spent = tokio::task::spawn_blocking(move || spend_in(&file, &wanted, now)).await;
-            match spent.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            let spent = tokio::task::spawn_blocking(move || spend_in(&file, &wanted, now));
+            let spent = match tokio::time::timeout(ANSWERS_WITHIN, spent).await {
+                Ok(spent) => spent.unwrap_or_else(|error| Err(io::Error::other(error))),
+                Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the disk does not answer")),
+            };
+            match spent {
                 Ok(spent) => return spent,
                 Err(error) => tracing::warn!(
                     "{} cannot be used, and other processes of this host may shoot as well: {error}",
@@ -226,5 +232,21 @@ mod tests {
         assert!(!budget.spend(aim("alone", 2), at(1)).await);
         let pipe = Budget::in_file(folder.path());
         assert!(!pipe.spend(aim("alone", 3), at(1)).await, "a directory is no file");
+    }
+
+    #[test]
+    fn a_disk_that_hangs_keeps_nobody_from_a_shot() {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            let folder = TempDir::new("shots");
+            let budget = Budget::in_file(folder.path().join("shots"));
+            // It takes the only thread there is, as a file on such a disk does.
+            let (release, hangs) = std::sync::mpsc::channel::<()>();
+            tokio::task::spawn_blocking(move || drop(hangs.recv()));
+            let spent = tokio::time::timeout(20 * ANSWERS_WITHIN, budget.spend(aim("x", 77), at(0))).await;
+            drop(release);
+            assert_eq!(spent, Ok(true), "it counts by itself");
+        });
     }
 }
