@@ -54,7 +54,8 @@ pub enum TransferPhase {
     Asked,
     /// The heir is next in line and gets ready; the leader leads on.
     Preparing,
-    /// The heir is ready, and the leader stops its work. There is no way back from that.
+    /// The heir is ready, so the leader stops its work, unless it hangs. There is no way back from
+    /// that.
     Draining,
     /// The leader has given its office up: the heir is first in line.
     Released,
@@ -651,12 +652,19 @@ fn refuse_request(line: &Line, from: Token) -> Result<(), OperatorError> {
     Ok(())
 }
 
-/// Withdraws our request. It is void by itself once its leader is gone, so a failure does no harm.
+/// Withdraws our request, unless it is being carried out. It is void by itself once its leader is
+/// gone, so a failure does no harm.
 async fn clear_handover(record: &OfficeRecord, nonce: Nonce) {
     let until = Instant::now() + PATIENCE;
     let cleared = record.change_office(until, |line| {
-        let ours = line.office.handover.as_ref().is_some_and(|handover| handover.nonce == nonce);
-        Ok(ours.then(|| line.office.clone().with_handover(None)))
+        let ours = line.office.handover.as_ref().filter(|handover| handover.nonce == nonce);
+        // Where the heir is ready, the leader may have begun to stop its work, and the heir is not
+        // to undo what it got ready: the leader carries the request out, or refuses it.
+        let leads = |from| line.entries.first().is_some_and(|head| head.token == from);
+        let is_taken_up = |there: &Handover| {
+            leads(there.from) && there.refused.is_none() && line.entries.iter().any(|entry| entry.ready == Some(nonce))
+        };
+        Ok(ours.filter(|there| !is_taken_up(there)).map(|_| line.office.clone().with_handover(None)))
     });
     if let Err(error) = cleared.await {
         tracing::debug!(%error, "a request that is over stays in the office record");

@@ -91,7 +91,8 @@ impl fmt::Display for LeftOfTransfer<'_> {
         match self.0.phase.get() {
             Some((TransferPhase::Draining, _)) => write!(
                 f,
-                "the leader has begun to stop its work, and hands over once that has ended: look at `incumbent status {name}`"
+                "the heir is ready and the request stands: the leader hands over once its work has stopped, or refuses; \
+                 `incumbent status {name}` says how it went"
             ),
             _ => write!(f, "the request has been withdrawn, and `incumbent status {name}` says who leads"),
         }

@@ -31,8 +31,8 @@ impl Readying {
         request: HeirRequest,
     ) -> (Readying, impl Future<Output = Readied> + Send + use<>) {
         let (election, within) = (request.election.clone(), request.within.min(LONGEST));
-        let work = hook.run(request);
-        let (handle, ended) = in_task(hooks, async move { tokio::time::timeout(within, work).await });
+        let hook = hook.clone();
+        let (handle, ended) = in_task(hooks, async move { tokio::time::timeout(within, hook.run(request)).await });
         let readied = async move {
             let (why, decline) = match ended.await {
                 Some(Ok(Ok(readiness))) => return Ok(readiness),
