@@ -17,6 +17,7 @@ const BAR: f64 = 17.0;
 /// Between two groups of bars.
 const GAP: f64 = 12.0;
 const TOP: f64 = 62.0;
+const NAME: f64 = 130.0;
 
 impl Plot {
     /// Adds a comparison of two.
@@ -50,9 +51,11 @@ impl<const COUNT: usize> Plot<COUNT> {
              <text x=\"12\" y=\"24\" font-size=\"16\">{}</text>\n",
             escape(&self.title)
         );
-        let colours = ["#1b6ca8", "#c9a227", "#7a5195", "#4b8b3b"].into_iter().cycle();
+        let colours = ["#1b6ca8", "#c9a227", "#7a5195", "#4b8b3b", "#b5443c"].into_iter().cycle();
+        // More names than there is room for above the bars begin further to the left.
+        let names = LEFT.min(total - NAME * COUNT as f64);
         for ((number, name), colour) in self.names.iter().enumerate().zip(colours.clone()) {
-            let x = LEFT + 130.0 * number as f64;
+            let x = names + NAME * number as f64;
             let _ = writeln!(svg, "<rect x=\"{x}\" y=\"36\" width=\"12\" height=\"12\" fill=\"{colour}\"/>");
             let _ = writeln!(svg, "<text x=\"{}\" y=\"47\">{}</text>", x + 18.0, escape(name));
         }

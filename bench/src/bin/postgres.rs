@@ -1,12 +1,14 @@
 //! Elections in PostgreSQL, beside what people write themselves and tooz's locks, on the same
-//! server, turn and turn about: a loop around `pg_try_advisory_lock`, and a loop around a table
-//! with one row for each election, as River's.
+//! server, turn and turn about: a loop around `pg_try_advisory_lock`; a loop around a table with
+//! one row for each election; and a loop around an unlogged table that is told of a resignation, as
+//! River's electors are.
 //!
 //! `postgres TOOZ [SVG]`: TOOZ is the program of `bench/peers/tooz`; SVG is where to put the chart.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark that cannot measure stops")]
 
 use std::io::{BufRead as _, BufReader};
+use std::ops::Range;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,10 +18,13 @@ use incumbent_bench::ours::{SETTLE, elected, handover};
 use incumbent_bench::plot::Plot;
 use incumbent_bench::{Table, Times};
 use incumbent_postgres::PostgresStore;
+use incumbent_postgres::tokio_postgres::types::{ToSql, Type};
 use incumbent_postgres::tokio_postgres::{self, AsyncMessage, Client as Raw, NoTls};
+use incumbent_testkit::fuzz::Rng;
 use incumbent_testkit::servers::PostgresServer;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 const TURNS: usize = 5;
 const CAMPAIGNS: usize = 200;
@@ -30,6 +35,10 @@ const LOOP_HANDOVERS: usize = 40;
 /// What is usual for those who write such a loop, and River's default.
 const ADVISORY_INTERVAL: Duration = Duration::from_secs(1);
 const TABLE_INTERVAL: Duration = Duration::from_secs(5);
+/// By how much one of River's that waits rests longer at most, and how long it rests at most when
+/// somebody has resigned: not all are to bid at once.
+const RIVER_JITTER_MS: u64 = 1_000;
+const RIVER_REST_MS: u64 = 50;
 const TTL: Duration = Duration::from_secs(15);
 const FOLLOWERS: usize = 100;
 /// Until all are connected, and have renewed once.
@@ -37,24 +46,38 @@ const CONNECTED: Duration = Duration::from_secs(8);
 /// How long those are watched who have nothing to do: a few renewals.
 const IDLE: Duration = Duration::from_secs(20);
 
-const TABLE: &str = "CREATE TABLE leader (name text PRIMARY KEY, id text NOT NULL, expires_at timestamptz NOT NULL);\
+/// How the server's log names it.
+const RIVER: &str = "river";
+
+const TABLES: &str = "CREATE TABLE leader (name text PRIMARY KEY, id text NOT NULL, expires_at timestamptz NOT NULL);\
+    CREATE UNLOGGED TABLE river (name text PRIMARY KEY, id text NOT NULL, expires_at timestamptz NOT NULL);\
     CREATE TABLE bare (name text PRIMARY KEY, value text, session text UNIQUE)";
 const TABLE_TRY: &str = "INSERT INTO leader VALUES ($1, $2, now() + interval '15 s') ON CONFLICT (name) DO UPDATE \
     SET id = $2, expires_at = now() + interval '15 s' WHERE leader.id = $2 OR leader.expires_at < now()";
+const RIVER_EXPIRED: &str = "DELETE FROM river WHERE name = $1 AND expires_at < now()";
+const RIVER_TRY: &str = "INSERT INTO river VALUES ($1, $2, now() + interval '15 s') ON CONFLICT (name) DO NOTHING";
+const RIVER_AGAIN: &str = "INSERT INTO river VALUES ($1, $2, now() + interval '15 s') ON CONFLICT (name) DO UPDATE \
+    SET expires_at = now() + interval '15 s' WHERE river.id = $2";
+const RIVER_RESIGN: &str = "WITH resigned AS (DELETE FROM river WHERE name = $1 AND id = $2 RETURNING name) \
+    SELECT pg_notify('river', name) FROM resigned";
 
 #[tokio::main]
 async fn main() {
     let args: Vec<_> = std::env::args().collect();
     let [_, tooz, svg @ ..] = &args[..] else { panic!("the program to compare with") };
     let server = PostgresServer::start_on_disk().await;
-    server.sql(TABLE);
+    server.sql(TABLES);
     let bench = Bench { server, tooz: tooz.clone() };
     let mut report = Report {
         table: Table::new(
-            "PostgreSQL: ours, a loop around an advisory lock (1 s), a loop around a table (5 s), tooz's locks",
-            &["", "ours", "advisory lock", "table", "tooz", "yardstick", "ours / yardstick"],
+            "PostgreSQL: ours, a loop around an advisory lock (1 s), a loop around a table (5 s), one as River's (5 s and \
+             NOTIFY), tooz's locks",
+            &["", "ours", "advisory lock", "table", "River's", "tooz", "yardstick", "ours / yardstick"],
         ),
-        plot: Plot::new("Elections in PostgreSQL", ["Incumbent", "advisory lock, 1 s", "table, 5 s", "tooz"]),
+        plot: Plot::new(
+            "Elections in PostgreSQL",
+            ["Incumbent", "advisory lock, 1 s", "table, 5 s", "River's loop", "tooz"],
+        ),
         aims: Vec::new(),
     };
     let commit = bench.campaigns(&mut report).await;
@@ -65,6 +88,8 @@ async fn main() {
     println!(
         "  yardsticks: a bare insert, committed, into a table with two indexes; a NOTIFY that another connection hears, \
          with nothing durable in it; the least that hands over for good; and one statement for each renewal\n  \
+         River's loop bids in a transaction of four statements, on a table that a crash empties; who resigns notifies, \
+         and who hears it bids after a random 0 to {RIVER_REST_MS} ms\n  \
          tooz connects for each lock, and cannot have {ELECTIONS} of them: a server has no room for so many. One who \
          waits for it waits in the server, on a connection of its own"
     );
@@ -83,19 +108,19 @@ struct Bench {
 
 struct Report {
     table: Table,
-    plot: Plot<4>,
+    plot: Plot<5>,
     /// What was aimed at, and what came of it.
     aims: Vec<String>,
 }
 
 impl Report {
-    fn compare(&mut self, label: &str, values: [Option<f64>; 4], yardstick: Option<f64>) {
+    fn compare(&mut self, label: &str, values: [Option<f64>; 5], yardstick: Option<f64>) {
         let two = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.2}"));
         let ratio = values[0].zip(yardstick).map(|(ours, yardstick)| ours / yardstick);
         let cells = values.into_iter().chain([yardstick, ratio]).map(two);
         self.table.row([label.to_owned()].into_iter().chain(cells));
-        if let [Some(ours), Some(advisory), Some(table), Some(tooz)] = values {
-            self.plot.group(label, [ours, advisory, table, tooz]);
+        if let [Some(ours), Some(advisory), Some(table), Some(river), Some(tooz)] = values {
+            self.plot.group(label, [ours, advisory, table, river, tooz]);
         }
     }
 }
@@ -127,7 +152,7 @@ impl Bench {
 
     /// Nobody else stands; the session is there. Beside it a bare insert: how long it takes, in ms.
     async fn campaigns(&self, report: &mut Report) -> f64 {
-        let (mut times, mut inserts) = (<[Times; 4]>::default(), Times::default());
+        let (mut times, mut inserts) = (<[Times; 5]>::default(), Times::default());
         let (client, raw) = (self.client().await, self.raw().await);
         for turn in 0..TURNS {
             for round in 0..CAMPAIGNS {
@@ -141,10 +166,11 @@ impl Bench {
                 candidacy.withdraw().await.expect("certain");
                 times[1].push(timed(try_lock(&raw, &name)).await);
                 times[2].push(timed(try_table(&raw, &name, "a")).await);
+                times[3].push(timed(try_river(&raw, &name, "a", RIVER_TRY)).await);
                 let insert = "INSERT INTO bare VALUES ($1, 'value', $1)";
-                inserts.push(timed(async { raw.execute(insert, &[&name]).await.expect("a row") == 1 }).await);
+                inserts.push(timed(changed(&raw, insert, &[&name])).await);
             }
-            self.tooz("campaign", CAMPAIGNS, &mut times[3]);
+            self.tooz("campaign", CAMPAIGNS, &mut times[4]);
         }
         for percent in [50, 99] {
             let label = format!("uncontended campaign, p{percent}, ms");
@@ -162,10 +188,11 @@ impl Bench {
     /// Beside it a NOTIFY that another connection hears; and the least that hands over for good: a
     /// commit, a NOTIFY behind it, and a read of the one who hears it.
     async fn handovers(&self, report: &mut Report, commit: f64) {
-        let (mut times, mut notified, mut least) = (<[Times; 4]>::default(), Times::default(), Times::default());
+        let (mut times, mut notified, mut least) = (<[Times; 5]>::default(), Times::default(), Times::default());
         let (one, other, store) = (self.client().await, self.client().await, self.store());
         let raw = self.raw().await;
-        let (listening, mut heard) = self.listen().await;
+        let (listening, mut heard) = self.listen("bench").await;
+        let mut river = River::start(self).await;
         for turn in 0..TURNS {
             for round in 0..HANDOVERS {
                 times[0].push(handover(&store, [&one, &other], &format!("handover-{turn}-{round}"), SETTLE).await);
@@ -181,8 +208,9 @@ impl Bench {
                 heard.recv().await.expect("it is heard");
                 listening.simple_query("SELECT FROM bare WHERE name = 'office'").await.expect("an answer");
                 least.push(start.elapsed());
+                times[3].push(river.handover(&format!("handover-{turn}-{round}")).await);
             }
-            self.tooz("handover", HANDOVERS, &mut times[3]);
+            self.tooz("handover", HANDOVERS, &mut times[4]);
         }
         let loops: Vec<_> = (0..2 * LOOP_HANDOVERS)
             .map(|number| tokio::spawn(loop_handover(self.server.url(), number / 2, number % 2 == 0)))
@@ -195,19 +223,25 @@ impl Bench {
             let values = times.each_ref().map(|times| Some(times.millis(percent)));
             report.compare(&label, values, Some(notified.millis(percent)));
             let label = format!("the same beside a commit, NOTIFY and a read, p{percent}, ms");
-            report.compare(&label, [values[0], None, None, None], Some(least.millis(percent)));
+            report.compare(&label, [values[0], None, None, None, None], Some(least.millis(percent)));
         }
-        let [ours, advisory, table, _] = times.each_ref().map(|times| times.millis(50));
+        let [ours, advisory, table, river, _] = times.each_ref().map(|times| times.millis(50));
         let (factor, commit) = (ours / notified.millis(50), commit / notified.millis(50));
         let aim = "a handover takes at most 2 times a bare NOTIFY";
         let in_its_way = format!("{aim}, of which the commit alone takes {commit:.2}");
         report.aim(if commit < 1.0 { aim } else { &in_its_way }, factor, factor <= 2.0);
-        let factor = advisory.min(table) / ours;
-        report.aim("a handover is at least 20 times faster than the faster loop's", factor, factor >= 20.0);
+        for (which, theirs) in [("around the lock", advisory), ("around the table", table), ("as River's", river)] {
+            let factor = theirs / ours;
+            report.aim(
+                &format!("a handover is at least 20 times faster than with the loop {which}"),
+                factor,
+                factor >= 20.0,
+            );
+        }
     }
 
-    /// A listening connection, and what it hears.
-    async fn listen(&self) -> (Raw, mpsc::UnboundedReceiver<()>) {
+    /// A connection that listens to this channel, and what it hears.
+    async fn listen(&self, channel: &str) -> (Raw, mpsc::UnboundedReceiver<()>) {
         let (client, mut connection) = tokio_postgres::connect(&self.server.url(), NoTls).await.expect("a connection");
         let (hears, heard) = mpsc::unbounded_channel();
         tokio::spawn(async move {
@@ -217,13 +251,13 @@ impl Bench {
                 }
             }
         });
-        client.batch_execute("LISTEN bench").await.expect("it listens");
+        client.batch_execute(&format!("LISTEN {channel}")).await.expect("it listens");
         (client, heard)
     }
 
     /// From the first call until all are won: on one session, and with one connection each way.
     async fn elections(&self, report: &mut Report) {
-        let mut rates = <[Times; 3]>::default();
+        let mut rates = <[Times; 4]>::default();
         let raw = self.raw().await;
         for turn in 0..TURNS {
             let client = self.client().await;
@@ -247,20 +281,25 @@ impl Bench {
                 let start = Instant::now();
                 for number in 0..ELECTIONS {
                     let name = format!("many-{turn}-{number}");
-                    let led = if way == 0 { try_lock(&raw, &name).await } else { try_table(&raw, &name, "a").await };
-                    assert!(led);
+                    assert!(match way {
+                        0 => try_lock(&raw, &name).await,
+                        1 => try_table(&raw, &name, "a").await,
+                        _ => try_river(&raw, &name, "a", RIVER_TRY).await,
+                    });
                 }
                 rate.push(start.elapsed());
             }
         }
         let per_second = |times: &Times| Some(ELECTIONS as f64 / times.percentile(50).as_secs_f64());
-        let [ours, advisory, table] = rates.each_ref().map(per_second);
-        report.compare("elections won per second, one client", [ours, advisory, table, None], None);
+        let [ours, advisory, table, river] = rates.each_ref().map(per_second);
+        report.compare("elections won per second, one client", [ours, advisory, table, river, None], None);
     }
 
     /// Statements that those cost who have nothing to do: all of them, as the server logs them.
     async fn idle(&self, report: &mut Report) {
         self.server.sql("ALTER SYSTEM SET log_statement = 'all'");
+        // Not every statement of River's loop names its table.
+        self.server.sql("ALTER SYSTEM SET log_line_prefix = '%a: '");
         self.server.sql("SELECT pg_reload_conf()");
         let tooz = [0, FOLLOWERS].map(|followers| {
             let (mut peer, before) = (ToozIdle::start(self, followers), self.logged(""));
@@ -273,11 +312,12 @@ impl Bench {
         let mut candidacy =
             leader.election("idle").expect("a name").candidate("leader").stand().await.expect("a place");
         let office = elected(&mut candidacy).await;
-        let loops = [(true, 1, ADVISORY_INTERVAL), (false, 1, TABLE_INTERVAL)];
+        let loops = [(true, ADVISORY_INTERVAL), (false, TABLE_INTERVAL)];
         let mut looping = Vec::new();
-        for (advisory, members, interval) in loops {
-            looping.push(self.idle_loops(advisory, members, interval).await);
+        for (advisory, interval) in loops {
+            looping.push(self.idle_loops(advisory, 1, interval).await);
         }
+        looping.push(self.idle_river(0..1).await);
         tokio::time::sleep(CONNECTED).await;
         let alone = self.statements(tooz[0]).await;
         // Each has a session of its own; the connections are shared, of which a server has few.
@@ -287,9 +327,10 @@ impl Bench {
             let candidate = client.election("idle").expect("a name").candidate(number.to_string()).stand();
             followers.push((candidate.await.expect("a place"), client));
         }
-        for (advisory, _, interval) in loops {
+        for (advisory, interval) in loops {
             looping.push(self.idle_loops(advisory, FOLLOWERS, interval).await);
         }
+        looping.push(self.idle_river(1..FOLLOWERS + 1).await);
         tokio::time::sleep(CONNECTED).await;
         let all = self.statements(tooz[1]).await;
         let renewals = 3.0 / TTL.as_secs_f64();
@@ -327,14 +368,36 @@ impl Bench {
         each.collect()
     }
 
+    /// Those of River's with these numbers, of which the first leads.
+    async fn idle_river(&self, numbers: Range<usize>) -> Vec<JoinHandle<()>> {
+        let url = format!("{}?application_name={RIVER}", self.server.url());
+        // One at a time: their transactions are not to mix.
+        let (shared, members) = (Arc::new(Mutex::new(raw(&url).await)), numbers.len());
+        let each = numbers.enumerate().map(|(place, number)| {
+            let shared = shared.clone();
+            tokio::spawn(async move {
+                let mut random = Rng::from_number(number as u64);
+                tokio::time::sleep(TABLE_INTERVAL.mul_f64(place as f64 / members as f64)).await;
+                loop {
+                    let bid = if number == 0 { RIVER_AGAIN } else { RIVER_TRY };
+                    let leads = try_river(&*shared.lock().await, "idle", &number.to_string(), bid).await;
+                    tokio::time::sleep(if leads { TABLE_INTERVAL } else { river_interval(&mut random) }).await;
+                }
+            })
+        });
+        each.collect()
+    }
+
     /// How many come in a second of ours and of the loops', each a round trip; beside tooz's.
-    async fn statements(&self, tooz: f64) -> [Option<f64>; 4] {
-        let count = || [r#"FROM "incumbent"."#, "pg_try_advisory_lock", "INTO leader"].map(|what| self.logged(what));
+    async fn statements(&self, tooz: f64) -> [Option<f64>; 5] {
+        let river = format!("{RIVER}: ");
+        let count =
+            || [r#"FROM "incumbent"."#, "pg_try_advisory_lock", "INTO leader", &river].map(|what| self.logged(what));
         let before = count();
         tokio::time::sleep(IDLE).await;
         let after = count();
-        let [ours, advisory, table] = std::array::from_fn(|way| (after[way] - before[way]) / IDLE.as_secs_f64());
-        [ours, advisory, table, tooz].map(Some)
+        let [ours, advisory, table, river] = std::array::from_fn(|way| (after[way] - before[way]) / IDLE.as_secs_f64());
+        [ours, advisory, table, river, tooz].map(Some)
     }
 
     /// How many statements were logged that contain this.
@@ -343,6 +406,50 @@ impl Bench {
         let of_a_statement = |line: &&str| line.contains("LOG:  statement: ") || line.contains("LOG:  execute ");
         logs.lines().filter(of_a_statement).filter(|line| line.contains(what)).count() as f64
     }
+}
+
+/// Two of River's electors, of which one leads and the other listens.
+struct River {
+    leader: Raw,
+    follower: Raw,
+    _listening: Raw,
+    heard: mpsc::UnboundedReceiver<()>,
+    random: Rng,
+}
+
+impl River {
+    async fn start(bench: &Bench) -> River {
+        let (_listening, heard) = bench.listen("river").await;
+        let random = Rng::from_number(0);
+        River { leader: bench.raw().await, follower: bench.raw().await, _listening, heard, random }
+    }
+
+    /// From the leader's resignation until the one that listens leads.
+    async fn handover(&mut self, name: &str) -> Duration {
+        assert!(try_river(&self.leader, name, "leader", RIVER_TRY).await);
+        assert!(!try_river(&self.follower, name, "follower", RIVER_TRY).await);
+        tokio::time::sleep(SETTLE).await;
+        let start = Instant::now();
+        let resigns = async { changed(&self.leader, RIVER_RESIGN, &[name, "leader"]).await };
+        let bids = async {
+            loop {
+                if timeout(river_interval(&mut self.random), self.heard.recv()).await.is_ok() {
+                    tokio::time::sleep(Duration::from_millis(self.random.below(RIVER_REST_MS + 1))).await;
+                }
+                if try_river(&self.follower, name, "follower", RIVER_TRY).await {
+                    return start.elapsed();
+                }
+            }
+        };
+        let (resigned, took) = tokio::join!(resigns, bids);
+        assert!(resigned, "it led");
+        took
+    }
+}
+
+/// How long one that waits rests if it hears nothing.
+fn river_interval(random: &mut Rng) -> Duration {
+    TABLE_INTERVAL + Duration::from_millis(random.below(RIVER_JITTER_MS + 1))
 }
 
 /// tooz's locks, of which one is held and the others are waited for, until this ends.
@@ -381,11 +488,26 @@ async fn raw(url: &str) -> Raw {
 
 async fn try_lock(raw: &Raw, name: &str) -> bool {
     let sql = "SELECT pg_try_advisory_lock(hashtextextended($1, 0))";
-    raw.query_one(sql, &[&name]).await.expect("an answer").get(0)
+    raw.query_typed_one(sql, &[(&name, Type::TEXT)]).await.expect("an answer").get(0)
 }
 
 async fn try_table(raw: &Raw, name: &str, id: &str) -> bool {
-    raw.execute(TABLE_TRY, &[&name, &id]).await.expect("an answer") == 1
+    changed(raw, TABLE_TRY, &[name, id]).await
+}
+
+/// In a transaction: who has expired goes, and there is a row or there is none.
+async fn try_river(raw: &Raw, name: &str, id: &str, bid: &str) -> bool {
+    raw.batch_execute("BEGIN").await.expect("a transaction");
+    changed(raw, RIVER_EXPIRED, &[name]).await;
+    let leads = changed(raw, bid, &[name, id]).await;
+    raw.batch_execute("COMMIT").await.expect("a commit");
+    leads
+}
+
+/// Whether a statement changed a row: in one round trip, as with one that was prepared before.
+async fn changed(raw: &Raw, sql: &str, texts: &[&str]) -> bool {
+    let typed: Vec<(&(dyn ToSql + Sync), _)> = texts.iter().map(|text| (text as _, Type::TEXT)).collect();
+    raw.execute_typed(sql, &typed).await.expect("an answer") == 1
 }
 
 /// From the leader's release until the one that looks at its interval leads. They began at
