@@ -10,6 +10,7 @@ use incumbent_store::fence::{Fence as _, FencingToken};
 use incumbent_store::{Held, Place, Publication, Session, Store, StoreError, Token, TokenStrength, Version};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::{PgBouncer, PostgresServer, Scratch};
+use tokio::time::Instant;
 
 use crate::harness::{
     TTL, asked, entry, held, lead, name, raw, sqlstate, stand_for, store, until, until_blocked, within,
@@ -102,7 +103,8 @@ async fn candidates_move_over_to_a_standby_that_knew_nothing_of_them_and_never_d
 }
 
 /// Programs that run on, with the fence where their work writes. Their TTL, which is the longest
-/// that was granted, is longer than a slow machine takes to promote the standby.
+/// that was granted, is longer than a slow machine takes to promote the standby. Nobody leads until
+/// it has passed, and then somebody does soon.
 async fn move_over(Two { mut primary, standby }: Two) {
     let election = name("moves");
     let url = |standby: &str| format!("postgres://postgres@{},{standby}/postgres", primary.endpoint());
@@ -110,20 +112,25 @@ async fn move_over(Two { mut primary, standby }: Two) {
     let proxy = Proxy::start(&standby.endpoint()).await;
     proxy.set(Way::Cut);
     let (first_url, second_url) = (url(&proxy.endpoint()), url(&standby.endpoint()));
-    let mut first = stand_for(3 * TTL, &first_url, &election, "first").await;
+    let ttl = 3 * TTL;
+    let mut first = stand_for(ttl, &first_url, &election, "first").await;
     let before = lead(&mut first).await;
-    let mut second = stand_for(3 * TTL, &second_url, &election, "second").await;
+    let mut second = stand_for(ttl, &second_url, &election, "second").await;
     let in_line = "SELECT count(*), max(token) FROM incumbent.entry";
     until("both are in line", async || primary.sql(in_line).starts_with("2|")).await;
     let last = primary.sql(in_line);
     primary.kill();
     standby.promote().await;
+    let promoted = Instant::now();
     let mut after = lead(&mut second).await;
     if last.ends_with(&after.token().get().to_string()) {
         // On a busy machine it has led before, too.
         drop(after);
         after = lead(&mut second).await;
     }
+    let took = promoted.elapsed();
+    println!("somebody led {took:?} after the standby was promoted");
+    assert!(took <= ttl + 4 * ttl, "somebody led only {took:?} after the standby was promoted");
     assert!(before.term().check().is_err(), "{before:?} leads, and {after:?} does");
     let (old, new) = (before.token().get(), after.token().get());
     assert!(new > old + (1 << 32), "{new} after {old}");
