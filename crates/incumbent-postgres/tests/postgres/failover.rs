@@ -13,7 +13,8 @@ use incumbent_testkit::servers::{PgBouncer, PostgresServer, Scratch};
 use tokio::time::Instant;
 
 use crate::harness::{
-    TTL, asked, entry, held, lead, name, raw, sqlstate, stand_for, store, until, until_blocked, within,
+    TTL, asked, entry, held, lead, name, raw, sqlstate, stand_for, store, until, until_blocked, waits_for_standbys,
+    within,
 };
 
 #[tokio::test]
@@ -77,7 +78,7 @@ impl Two {
     }
 
     async fn wait_for_the_standby(&self) {
-        waits_for(&self.primary, "other").await;
+        waits_for_standbys(&self.primary, "other").await;
         let waits = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
         until("it is waited for", async || self.primary.sql(waits) == "1").await;
     }
@@ -279,7 +280,7 @@ async fn a_standby_that_confirms_knows_all_that_was_answered_when_it_takes_over(
     let before = store(&primary.url());
     before.identity().await.unwrap();
     let standby = primary.start_standby("confirms", &[]).await;
-    waits_for(&primary, "confirms").await;
+    waits_for_standbys(&primary, "confirms").await;
     until("it is waited for", async || {
         primary.sql("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") == "1"
     })
@@ -411,7 +412,7 @@ async fn a_wait_for_a_standby_that_was_cancelled_is_an_unknown_outcome() {
     for url in [server.url(), pooler.url()] {
         let session = store(&url).open_session(20 * TTL).await.unwrap();
         let leads = held(&session.enlist(&name("cancelled"), &entry(1)).await.unwrap());
-        waits_for(&server, "nobody").await;
+        waits_for_standbys(&server, "nobody").await;
         let renewal = tokio::spawn({
             let session = session.clone();
             async move { session.renew(&[]).await.map(drop) }
@@ -430,15 +431,8 @@ async fn a_wait_for_a_standby_that_was_cancelled_is_an_unknown_outcome() {
             let outcome = outcome.await.unwrap();
             assert!(matches!(outcome, Err(StoreError::OutcomeUnknown { .. })), "{step} at {url}: {outcome:?}");
         }
-        waits_for(&server, "").await;
+        waits_for_standbys(&server, "").await;
     }
-}
-
-/// Sets which standbys a commit waits for.
-async fn waits_for(server: &PostgresServer, standbys: &str) {
-    server.sql(&format!("ALTER SYSTEM SET synchronous_standby_names = '{standbys}'"));
-    server.sql("SELECT pg_reload_conf()");
-    until("it is set", async || server.sql("SHOW synchronous_standby_names") == standbys).await;
 }
 
 #[tokio::test]
@@ -510,7 +504,7 @@ async fn a_proof_of_hearing_that_hangs_does_not_hold_up_calls_for_long() {
     let server = PostgresServer::start().await;
     let store = store(&server.url());
     store.identity().await.unwrap();
-    waits_for(&server, "nobody").await;
+    waits_for_standbys(&server, "nobody").await;
     let in_the_way = raw(&server.url()).await;
     let commit = tokio::spawn(async move { in_the_way.batch_execute("CREATE TABLE a (); NOTIFY a").await });
     until("it waits", async || server.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'") != "0")

@@ -115,3 +115,10 @@ pub(crate) fn is_blocked(server: &PostgresServer, statement: &str) -> bool {
         format!("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%{statement}%'");
     server.sql(&sql) != "0"
 }
+
+/// Sets which standbys a commit waits for.
+pub(crate) async fn waits_for_standbys(server: &PostgresServer, standbys: &str) {
+    server.sql(&format!("ALTER SYSTEM SET synchronous_standby_names = '{standbys}'"));
+    server.sql("SELECT pg_reload_conf()");
+    until("it is set", async || server.sql("SHOW synchronous_standby_names") == standbys).await;
+}

@@ -10,10 +10,11 @@ use incumbent_store::{
     Cas, Deposed, ElectionName, EntryId, Held, MAX_NAME_BYTES, Office, Place, Publication, Session, Store, Version,
     Watched,
 };
+use incumbent_testkit::servers::PostgresServer;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::harness::{TTL, entry, held, name, raw, shared, store, until, within};
+use crate::harness::{TTL, entry, held, name, raw, shared, store, until, until_blocked, waits_for_standbys, within};
 
 /// So long that half of it is longer than any test waits.
 const LONG: Duration = Duration::from_secs(600);
@@ -359,6 +360,38 @@ async fn a_write_of_which_nobody_can_be_told_is_done_all_the_same() {
     let session = store(&url).open_session(20 * TTL).await.unwrap();
     let leads = held(&session.enlist(&name("untold"), &entry(1)).await.unwrap());
     assert_eq!(within(session.withdraw(&leads, None)).await.unwrap(), Cas::Done);
+}
+
+/// Who notifies takes a lock of the whole cluster, and has it through the commit. A withdrawal
+/// notifies behind its commit; beside it, one that does it before.
+#[tokio::test]
+async fn a_withdrawal_whose_commit_waits_for_a_standby_holds_up_no_notification() {
+    let server = PostgresServer::start().await;
+    let session = store(&server.url()).open_session(20 * TTL).await.unwrap();
+    let leads = held(&session.enlist(&name("hangs"), &entry(1)).await.unwrap());
+    server.sql("CREATE TABLE line (token bigint); INSERT INTO line VALUES (1)");
+    let (notifies_before, other) = (raw(&server.url()).await, raw(&server.url()).await);
+    waits_for_standbys(&server, "nobody").await;
+    let until_waiting = async |commits: &str| {
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        until("the commit waits", async || server.sql(waiting) == commits).await;
+    };
+    let withdrawal = tokio::spawn(async move { session.withdraw(&leads, None).await });
+    until_waiting("1").await;
+    within(other.batch_execute("NOTIFY other")).await.unwrap();
+    assert!(!withdrawal.is_finished(), "the case is no case: its commit is over");
+
+    let waits =
+        tokio::spawn(
+            async move { notifies_before.batch_execute("BEGIN; DELETE FROM line; NOTIFY line; COMMIT").await },
+        );
+    until_waiting("2").await;
+    let notification = tokio::spawn(async move { other.batch_execute("NOTIFY another").await });
+    until_blocked(&server, "NOTIFY another").await;
+    waits_for_standbys(&server, "").await;
+    within(notification).await.unwrap().unwrap();
+    within(waits).await.unwrap().unwrap();
+    assert_eq!(within(withdrawal).await.unwrap().unwrap(), Cas::Done);
 }
 
 /// As many connections as it takes for calls and renewals.
