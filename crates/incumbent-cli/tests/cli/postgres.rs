@@ -1,10 +1,10 @@
 //! The command on a PostgreSQL server.
 
-use incumbent_testkit::servers::PostgresServer;
+use incumbent_testkit::servers::{PgBouncer, PostgresServer};
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::host::{Host, stop};
+use crate::host::{Host, Process, stop};
 
 #[tokio::test]
 async fn an_election_in_postgres_needs_no_more_than_the_schema_that_the_command_prints() {
@@ -55,21 +55,55 @@ async fn a_password_is_taken_from_the_file_that_the_environment_names() {
     assert_eq!(let_in.code, Some(0), "{let_in:?}");
 }
 
+fn campaign(host: &Host, url: &str, name: &str) -> Process {
+    host.start(["--store", url, "campaign", "--json", "--ttl", "3s", "--name", name, "jobs/x"])
+}
+
+/// Of who was elected.
+fn token(elected: &Value) -> u64 {
+    match elected["event"].as_str() {
+        Some("elected") => elected["token"].as_u64().expect("a token"),
+        _ => panic!("{elected}"),
+    }
+}
+
+/// Two processes and more share the few connections of a pooler, and no statement that one has
+/// prepared is there for the other.
+#[tokio::test]
+async fn behind_a_pooler_processes_follow_one_that_was_killed_and_operators_are_obeyed() {
+    let server = PostgresServer::start().await;
+    let pooler = PgBouncer::start(&server, 3).await;
+    let (host, url) = (Host::new(), pooler.url());
+    let mut killed = campaign(&host, &url, "killed");
+    let first = token(&killed.json());
+    let mut next = campaign(&host, &url, "next");
+    assert_eq!(next.json()["event"], "following");
+    killed.signal(Signal::KILL);
+    let second = token(&next.json());
+    assert!(second > first, "{second} after {first}");
+
+    let status = host.ok(["--store", &url, "status", "--json", "jobs/x"]).json();
+    assert_eq!((&status["leader"]["name"], &status["leader"]["token"]), (&json!("next"), &json!(second)), "{status}");
+    let mut heir = campaign(&host, &url, "heir");
+    assert_eq!(heir.json()["event"], "following");
+    host.ok(["--store", &url, "transfer", "jobs/x", "--to", "heir"]);
+    let third = token(&heir.json());
+    assert!(third > second, "{third} after {second}");
+    let listed = host.ok(["--store", &url, "list", "--json"]).json();
+    let [election] = &listed["elections"].as_array().unwrap()[..] else { panic!("{listed}") };
+    assert_eq!((&election["election"], &election["leader"]["name"]), (&json!("jobs/x"), &json!("heir")), "{listed}");
+}
+
 #[tokio::test]
 async fn a_leader_that_was_stopped_for_longer_than_its_ttl_finds_another_one_and_its_token_is_refused() {
     let server = PostgresServer::start().await;
     let (host, url) = (Host::new(), server.url());
-    let campaign = |name| host.start(["--store", &url, "campaign", "--json", "--ttl", "3s", "--name", name, "jobs/x"]);
-    let token = |elected: Value| match elected["event"].as_str() {
-        Some("elected") => elected["token"].as_u64().expect("a token"),
-        _ => panic!("{elected}"),
-    };
-    let mut stopped = campaign("stopped");
-    let first = token(stopped.json());
-    let mut next = campaign("next");
+    let mut stopped = campaign(&host, &url, "stopped");
+    let first = token(&stopped.json());
+    let mut next = campaign(&host, &url, "next");
     assert_eq!(next.json()["event"], "following");
     stop(stopped.pid());
-    let second = token(next.json());
+    let second = token(&next.json());
     assert!(second > first, "{second} after {first}");
     server.sql(&format!("SELECT incumbent.fence('jobs/x', {second})"));
 
