@@ -1,5 +1,6 @@
 //! The fence inside the users' own transactions: stale tokens are refused at every level of
-//! isolation, and a paused leader does not hold up its successor for ever.
+//! isolation, and a paused leader does not hold up its successor for ever. Fences that lock less
+//! are shown to let stale writes in, or to keep a successor waiting.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,6 +11,7 @@ use incumbent_postgres::{PostgresFence, PostgresStore};
 use incumbent_store::fence::{Fence as _, FenceError, FencingToken};
 use incumbent_store::{ElectionName, Held, Place, Session, Store, StoreId, Token};
 use incumbent_testkit::servers::PostgresServer;
+use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
 use crate::harness::{TTL, entry, held, name, raw, shared, sqlstate, store, until, until_blocked, within};
@@ -18,6 +20,7 @@ pub(crate) const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERI
 
 /// Two leaders, one after the other, and a fence for them.
 struct Fixture {
+    schema: &'static str,
     store: PostgresStore,
     fence: PostgresFence,
     election: ElectionName,
@@ -34,7 +37,11 @@ impl Fixture {
 
     /// The server ends transactions that are idle for half the TTL.
     async fn with_ttl(test: &str, ttl: Duration) -> Fixture {
-        let store = store(&shared().await.url());
+        Fixture::in_schema("incumbent", test, ttl).await
+    }
+
+    async fn in_schema(schema: &'static str, test: &str, ttl: Duration) -> Fixture {
+        let store = store(&format!("{}?schema={schema}", shared().await.url()));
         let election = name(test);
         let mut tokens = Vec::new();
         let mut sessions = Vec::new();
@@ -46,13 +53,14 @@ impl Fixture {
         }
         let fence = PostgresFence::new(&store, &election);
         let (old, new) = (tokens[0].clone(), tokens[1].clone());
-        Fixture { store, fence, election, old, new, sessions }
+        Fixture { schema, store, fence, election, old, new, sessions }
     }
 
     /// What a program in another language writes.
     async fn sql(&self, client: &Client, token: &FencingToken) -> Result<(), tokio_postgres::Error> {
         let (election, token) = (self.election.as_str(), i64::try_from(token.get()).unwrap());
-        client.execute("SELECT incumbent.fence($1, $2)", &[&election, &token]).await.map(drop)
+        let sql = format!("SELECT {}.fence($1, $2)", self.schema);
+        client.execute(&sql, &[&election, &token]).await.map(drop)
     }
 
     async fn raise(&self, token: &FencingToken) -> Result<(), FenceError> {
@@ -167,6 +175,137 @@ async fn a_token_that_was_never_given_locks_nobody_out() {
     let never = FencingToken::new(Token::new(Token::MAX).unwrap(), fixture.new.store.clone());
     assert_eq!(sqlstate(fixture.sql(&client, &never).await).as_deref(), Some("22023"));
     fixture.sql(&client, &fixture.new).await.unwrap();
+}
+
+/// The fence of a schema of its own, in which each of these pieces gives way to the other.
+async fn change_fence(schema: &'static str, pieces: &[[&str; 2]]) {
+    Fixture::in_schema(schema, schema, TTL).await;
+    let server = shared().await;
+    let is = server.sql(&format!("SELECT pg_get_functiondef('{schema}.fence'::regproc)"));
+    let changed = pieces.iter().fold(is, |is, [piece, other]| {
+        assert!(is.contains(piece), "no {piece} in {is}");
+        is.replace(piece, other)
+    });
+    server.sql(&changed);
+}
+
+const LOCKS: &str = "PERFORM pg_advisory_xact_lock_shared";
+const LOCKS_NOT: [&str; 2] = [LOCKS, "PERFORM"];
+
+/// The mark rises between the fence and the COMMIT.
+#[tokio::test]
+async fn a_fence_that_looks_without_a_lock_lets_a_stale_write_in_at_every_level() {
+    change_fence("looks_only", &[LOCKS_NOT, [" FOR SHARE", ""]]).await;
+    let client = client().await;
+    for level in LEVELS {
+        let fixture = Fixture::in_schema("looks_only", "looks-only", 20 * TTL).await;
+        fixture.raise(&fixture.old).await.unwrap();
+        begin(&client, level).await;
+        fixture.sql(&client, &fixture.old).await.unwrap();
+        within(fixture.raise(&fixture.new)).await.unwrap();
+        client.batch_execute("COMMIT").await.expect("it is caught here, too");
+    }
+}
+
+/// The mark rises between the first look of the transaction and the fence.
+#[tokio::test]
+async fn a_fence_without_a_row_lock_lets_a_stale_write_in_above_read_committed() {
+    change_fence("no_row_lock", &[[" FOR SHARE", ""]]).await;
+    let client = client().await;
+    for level in LEVELS {
+        let fixture = Fixture::in_schema("no_row_lock", "no-row-lock", 20 * TTL).await;
+        fixture.raise(&fixture.old).await.unwrap();
+        begin(&client, level).await;
+        fixture.raise(&fixture.new).await.unwrap();
+        let asked = sqlstate(fixture.sql(&client, &fixture.old).await);
+        assert_eq!(asked.is_some(), level == LEVELS[0], "{level}");
+        client.batch_execute("COMMIT").await.unwrap();
+    }
+}
+
+/// One writer has asked the fence, a raise waits for it, and another writer asks.
+struct Queue {
+    fixture: Fixture,
+    first: Writer,
+    raise: Writer,
+    raised: JoinHandle<()>,
+}
+
+/// A connection, and its backend.
+struct Writer {
+    client: Arc<Client>,
+    pid: i32,
+}
+
+impl Writer {
+    async fn new() -> Writer {
+        let client = client().await;
+        let pid = client.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+        Writer { client: Arc::new(client), pid }
+    }
+
+    /// Waits until it waits for this other one alone.
+    async fn until_behind(&self, other: &Writer) {
+        let (asks, pids) = (client().await, vec![other.pid]);
+        until("it waits for the other", async || {
+            let waits: Vec<i32> = asks.query_one("SELECT pg_blocking_pids($1)", &[&self.pid]).await.unwrap().get(0);
+            waits == pids
+        })
+        .await;
+    }
+}
+
+impl Queue {
+    async fn new(schema: &'static str) -> Queue {
+        // So long that no writer is ended for being idle.
+        let fixture = Fixture::in_schema(schema, "queue", 200 * TTL).await;
+        fixture.raise(&fixture.old).await.unwrap();
+        let (first, raise) = (Writer::new().await, Writer::new().await);
+        begin(&first.client, LEVELS[0]).await;
+        fixture.sql(&first.client, &fixture.old).await.unwrap();
+        // As raise_mark_1 does it, but it does not give up.
+        let (new, by) = (&fixture.new, raise.client.clone());
+        let sql = format!(
+            "SELECT {schema}.raise_locked_1(convert_to('{}', 'UTF8'), {}, '{}')",
+            fixture.election, new.token, new.store
+        );
+        let raised = tokio::spawn(async move { by.batch_execute(&sql).await.unwrap() });
+        raise.until_behind(&first).await;
+        Queue { fixture, first, raise, raised }
+    }
+}
+
+#[tokio::test]
+async fn a_writer_that_asks_the_fence_while_a_raise_waits_waits_behind_it() {
+    let Queue { fixture, first, raise, raised } = Queue::new("incumbent").await;
+    let second = Writer::new().await;
+    let commit = async {
+        second.until_behind(&raise).await;
+        first.client.batch_execute("COMMIT").await.unwrap();
+    };
+    let (refused, ()) = tokio::join!(fixture.sql(&second.client, &fixture.old), commit);
+    assert_eq!(sqlstate(refused).as_deref(), Some("IN409"));
+    within(raised).await.unwrap();
+}
+
+/// Who shares a row is joined by others, past the one that waits for it: each of them keeps the
+/// raise waiting, and so on for as long as they overlap.
+#[tokio::test]
+async fn a_fence_that_shares_a_row_keeps_a_raise_waiting_for_those_who_came_after_it() {
+    let always = ["current_setting('transaction_isolation') = 'read committed'", "false"];
+    change_fence("shares_a_row", &[LOCKS_NOT, always]).await;
+    let Queue { fixture, mut first, raise, raised } = Queue::new("shares_a_row").await;
+    for _ in 0..5 {
+        let next = Writer::new().await;
+        begin(&next.client, LEVELS[0]).await;
+        within(fixture.sql(&next.client, &fixture.old)).await.expect("the mark has not risen");
+        first.client.batch_execute("COMMIT").await.unwrap();
+        raise.until_behind(&next).await;
+        first = next;
+    }
+    assert!(!raised.is_finished());
+    first.client.batch_execute("COMMIT").await.unwrap();
+    within(raised).await.unwrap();
 }
 
 /// Such as a variable of a shell's that is not set.
