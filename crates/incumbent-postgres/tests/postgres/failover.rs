@@ -229,12 +229,25 @@ async fn where_the_row_of_the_store_cannot_be_seen_nothing_leaps_and_no_fence_le
 async fn the_first_step_on_another_server_leaps_whichever_it_is() {
     let server = crate::harness::shared().await;
     let store = store(&format!("{}?schema=first_step", server.url()));
-    for first in ["renew", "enlist", "standing", "publish", "withdraw", "close", "evict", "set_office"] {
+    for first in [
+        "renew",
+        "enlist",
+        "standing",
+        "publish",
+        "withdraw",
+        "close",
+        "evict",
+        "set_office",
+        "raise_mark",
+        "reset_mark",
+    ] {
         let election = name(first);
         let session = store.open_session(20 * TTL).await.unwrap();
         server.sql("UPDATE first_step.store SET quiet_until = '-infinity'");
         let leads = held(&session.enlist(&election, &entry(1)).await.unwrap());
         let line = store.line(&election, 1).await.unwrap();
+        let (fence, token) =
+            (PostgresFence::new(&store, &election), FencingToken::new(leads.token, session.store_id()));
         let before: u64 = server.sql("SELECT last_value FROM first_step.number").parse().unwrap();
         server.sql("UPDATE first_step.store SET history = 'another'");
         match first {
@@ -245,7 +258,9 @@ async fn the_first_step_on_another_server_leaps_whichever_it_is() {
             "withdraw" => drop(session.withdraw(&leads, None).await),
             "close" => drop(session.close().await),
             "evict" => drop(store.evict(&election, &line.entries[0]).await),
-            _ => drop(store.set_office(&election, Version::NONE, &line.office).await),
+            "set_office" => drop(store.set_office(&election, Version::NONE, &line.office).await),
+            "raise_mark" => drop(fence.raise(&election, token).await),
+            _ => drop(fence.reset(&token.store, "a test").await),
         }
         let leapt = "SELECT history <> 'another', (SELECT count(*) FROM first_step.session), \
             quiet_until = leapt_at + longest_us * interval '1 microsecond', longest_us FROM first_step.store";
