@@ -40,8 +40,8 @@
 //! - **A guard stands in a statement after the lock.** In the same one it is looked at before the
 //!   wait, and not again if the other changed nothing: that revives an expired session.
 //! - **The dead are removed with their sessions**, which are locked for it without waiting: a
-//!   renewal and a removal cannot both succeed, and a step that holds an election's lock never
-//!   waits for a session.
+//!   renewal and a removal cannot both succeed, and a step that holds an election's lock waits for
+//!   no session. Only `close` waits for its own: whoever has locked one waits for no election.
 //! - **Proof of life.** `expires_at` is computed after the statement has arrived, and its row stays
 //!   locked until the commit is durable; `synchronous_commit` is raised where it is lower than
 //!   that. A commit that no standby confirmed since the wait for it was cancelled is an unknown
