@@ -40,8 +40,8 @@ FAULT_CRATES := \
 	incumbent-zookeeper
 
 # Crates that read what others have written.
-FUZZED_CRATES := incumbent-store incumbent incumbent-file incumbent-etcd incumbent-redis incumbent-zookeeper incumbent-peers \
-	incumbent-cli
+FUZZED_CRATES := incumbent-store incumbent incumbent-file incumbent-etcd incumbent-redis incumbent-zookeeper incumbent-postgres \
+	incumbent-peers incumbent-cli
 
 # Go's elections on etcd, against the distribution's packages.
 BUILD_ETCD_PEER := GO111MODULE=off GOPATH=/usr/share/gocode go build -o target/etcd-peer bench/peers/etcd/main.go

@@ -59,7 +59,11 @@ impl<'a, T: Column<'a>> Column<'a> for Option<T> {
 
 /// What hexadecimal digits stand for.
 pub(crate) fn bytes_of(hex: &str) -> Option<Vec<u8>> {
-    let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let digit = |digit: u8| char::from(digit).to_digit(16);
+    let pair = |pair: &[u8]| match *pair {
+        [high, low] => u8::try_from(digit(high)? * 16 + digit(low)?).ok(),
+        _ => None,
+    };
     hex.as_bytes().chunks(2).map(pair).collect()
 }
 

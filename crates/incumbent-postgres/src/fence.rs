@@ -120,7 +120,11 @@ fn token(number: i64) -> Option<Token> {
 /// The mark that refuses, which the fence names in its error's detail.
 fn refusing(error: &Error, shown: &StoreId) -> Option<Mark> {
     let detail = error.as_db_error()?.detail().unwrap_or_default();
+    matches!(code(error)?, STALE | STORE_REPLACED).then(|| mark_in(detail, shown))
+}
+
+/// Its store is named where it is not the one that was shown.
+pub(crate) fn mark_in(detail: &str, shown: &StoreId) -> Mark {
     let (mark, of) = detail.split_once(' ').unwrap_or((detail, shown.as_str()));
-    matches!(code(error)?, STALE | STORE_REPLACED)
-        .then(|| Mark { store: StoreId::new(of), token: mark.parse().ok().and_then(token) })
+    Mark { store: StoreId::new(of), token: mark.parse().ok().and_then(token) }
 }

@@ -97,6 +97,8 @@ mod connection;
 mod connector;
 mod error;
 mod fence;
+#[cfg(test)]
+mod fuzz;
 mod literal;
 mod options;
 mod schema;
