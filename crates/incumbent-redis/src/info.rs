@@ -39,6 +39,8 @@ pub(crate) struct Server {
     pub(crate) evicts: Option<String>,
     /// How many replicas have to confirm a step.
     pub(crate) wait: Option<u32>,
+    /// The user has no right on the store's channels.
+    pub(crate) is_mute: bool,
 }
 
 impl Server {
@@ -55,6 +57,7 @@ impl Server {
             appends: is("aof_enabled", "1"),
             evicts: policy.map(str::to_owned),
             wait,
+            is_mute: false,
         }
     }
 
@@ -89,9 +92,27 @@ impl Server {
                 .to_owned(),
             "An old copy of a key of the store that is put back into a running server (RESTORE) founds it anew if it is \
              the counter's; with that of another no token comes again, but orders may be undone and leaders be \
-             forgotten in silence, and then two may lead: delete all keys of the store after it."
+             forgotten in silence, and then two may lead. Copies of the counter and of the entries, put back together, \
+             are noticed only when one asks who knew the newer ones, and until then tokens may come again: delete all \
+             keys of the store after it, and be sure that no leader runs."
+                .to_owned(),
+            "A store whose keys are all deleted (FLUSHALL) is founded anew (store_reset), whatever the server writes to \
+             its disk. Once one has come who knew the old store, nobody takes office for a TTL; a candidate that is \
+             started and comes first may lead beside the old leader for as long. A fence lets in no more than one of \
+             them."
+                .to_owned(),
+            "While the server's memory is full, leaders stay in office, and everybody may leave; nobody comes, no order \
+             is written, and no fence is raised there."
                 .to_owned(),
         ];
+        if self.is_mute {
+            caveats.push(
+                "This user has no right on the store's channels: nobody is told of what it does, nor is it told of \
+                 anything. Those who wait look now and then, and a vacancy lasts as much longer: grant it &{incumbent}* \
+                 (or the prefix that is used)."
+                    .to_owned(),
+            );
+        }
         if let Some(policy) = &self.evicts {
             caveats.push(format!(
                 "The server evicts any key when its memory is full ({policy}): leaders may be lost, and two may lead."
@@ -140,9 +161,8 @@ impl Server {
                 everything since its last snapshot: set appendonly to yes and appendfsync to always."
                 .to_owned(),
             (false, _) => {
-                "The server writes nothing to a disk: a restart founds the store anew (store_reset). Once one has come \
-                who knew the old store, nobody takes office for a TTL; a candidate that is started and comes first may \
-                lead beside the old leader for as long. Set appendonly to yes and appendfsync to always."
+                "The server writes nothing to a disk: a restart deletes all keys of the store, which is founded anew. Set \
+                 appendonly to yes and appendfsync to always."
                     .to_owned()
             }
         }
@@ -219,7 +239,7 @@ mod tests {
         assert!(said(ALONE, None).contains("CONFIG GET"));
         assert!(said(ALONE, config(&[("appendfsync", "everysec")])).contains("up to a second"));
         let unwritten = ALONE.replace("aof_enabled:1", "aof_enabled:0");
-        assert!(said(&unwritten, config(&[("save", "")])).contains("founds the store anew"));
+        assert!(said(&unwritten, config(&[("save", "")])).contains("a restart deletes all keys"));
         assert!(said(&unwritten, config(&[("save", "3600 1")])).contains("snapshot"));
         let replicated = ALONE.replace("connected_slaves:0", "connected_slaves:2");
         let lag = |count| {
@@ -241,7 +261,7 @@ mod tests {
             "{cluster}"
         );
         assert!(!said(ALONE, lag("0")).contains("cluster"));
-        assert!(!said(ALONE, config(&[("appendfsync", "always")])).contains("a restart founds"));
+        assert!(!said(ALONE, config(&[("appendfsync", "always")])).contains("a restart deletes"));
         let pauses = config(&[("appendfsync", "always"), (NO_FSYNC_ON_REWRITE, "yes")]);
         assert!(!Server::read(ALONE, pauses.clone(), None).keeps_everything());
         assert!(said(ALONE, pauses).contains("no-appendfsync-on-rewrite yes"));

@@ -67,6 +67,11 @@ impl Keys {
         format!("{}-", self.prefix).into_bytes()
     }
 
+    /// On which nobody is ever told anything. A user who may publish on it may publish on the others.
+    pub(crate) fn silent_channel(&self) -> Vec<u8> {
+        format!("{}?", self.prefix).into_bytes()
+    }
+
     /// Tells that the office record has changed.
     pub(crate) fn office_channel(&self, election: &ElectionName) -> Vec<u8> {
         format!("{}o:{election}", self.prefix).into_bytes()

@@ -35,7 +35,7 @@
 //! | `line` | a script for each page of 500 entries or 1 MiB. If anything changes in between, it begins again with pages of twice the size |
 //! | `elections` | a script for each page of 500 |
 //! | `watch` | `SUBSCRIBE` on a connection of its own, then one script that asks what has changed since |
-//! | `promises` | `INFO`, `CONFIG GET` and the identity |
+//! | `promises` | `INFO`, `CONFIG GET`, a `PUBLISH` that nobody hears and the identity |
 //! | with every new connection | `HELLO`, `TYPE` of each key and `INFO`; Sentinels are asked for the primary first (`SENTINEL get-master-addr-by-name`) |
 //!
 //! Channels: `{incumbent}:e:<election>\0<token>` when an entry is gone or says something else,

@@ -13,7 +13,7 @@ use redis::{Client, FromRedisValue, Value};
 
 use crate::answer::Answer;
 use crate::connection::{Caller, Connection};
-use crate::error::classify;
+use crate::error::{classify, is_denied};
 use crate::info::{NO_FSYNC_ON_REWRITE, Server};
 use crate::keys::{self, Keys};
 use crate::options::{self, RedisOptions};
@@ -179,6 +179,9 @@ impl Inner {
         let config = config.ok().and_then(|config| HashMap::from_redis_value(config).ok());
         let wait = self.waited.as_ref().and_then(Connection::wait);
         let mut server = Server::read(&info, config, wait);
+        let told =
+            self.connection.ask(redis::cmd("PUBLISH").arg(self.connection.keys.silent_channel()).arg("")).await?;
+        server.is_mute = told.is_err_and(|error| is_denied(&error));
         if self.connection.primary.may_fail_over() {
             server.replicas = server.replicas.max(1);
         }

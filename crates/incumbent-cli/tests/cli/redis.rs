@@ -27,7 +27,7 @@ async fn an_election_on_redis_has_tokens_that_grow_and_a_line_and_explains_what_
     drop(holding);
 
     let said = host.ok(on_redis(&["explain", "jobs/x"]));
-    for part in ["appendonly", "founds the store anew"] {
+    for part in ["appendonly", "is founded anew"] {
         assert!(said.out.contains(part), "{said:?}");
     }
     assert!(!said.out.contains("hunter2") && !said.err.contains("hunter2"), "{said:?}");

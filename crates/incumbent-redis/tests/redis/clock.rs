@@ -36,6 +36,8 @@ async fn a_wall_clock_that_jumps_expires_nobody_who_renews_and_gives_the_dead_no
     for ahead in [true, false] {
         let redis = Redis::on(server);
         let store = redis.open();
+        let promised = store.promises().await.unwrap().caveats.join(" ");
+        assert!(promised.contains("jumps ahead may cost a session that does not renew up to half"), "{promised}");
         let (dead, living) = (store.open_session(TTL).await.unwrap(), store.open_session(TTL * 4).await.unwrap());
         let leading = held(&dead.enlist(&jobs(), &entry(1)).await.unwrap());
         let waiting = held(&living.enlist(&jobs(), &entry(2)).await.unwrap());
@@ -130,7 +132,8 @@ async fn time_in_which_nobody_asked_for_anything_is_not_given_to_those_who_come_
     for (before, time) in [(None, HOUR), (Some(4 * HOUR), HOUR / 4)] {
         let redis = Redis::on(server);
         let store = redis.open();
-        store.identity().await.unwrap();
+        let promised = store.promises().await.unwrap().caveats.join(" ");
+        assert!(promised.contains("A leader that died while nobody asked for anything is shown"), "{promised}");
         if let Some(ttl) = before {
             store.open_session(ttl).await.unwrap();
         }

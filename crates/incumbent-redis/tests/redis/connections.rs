@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use incumbent_store::{ElectionName, Store, StoreError, Watched};
+use incumbent_store::{ElectionName, Store, StoreError, TokenStrength, Watched};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::RedisServer;
 
@@ -133,8 +133,10 @@ async fn a_watch_ends_with_an_error_when_the_end_of_another_is_not_confirmed() {
 
 #[tokio::test]
 async fn a_server_that_was_stopped_goes_on_with_what_it_had() {
-    let server = RedisServer::start().await;
-    let session = Redis::on(&server).open().open_session(LONG).await.unwrap();
+    let server = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]).await;
+    let store = Redis::on(&server).open();
+    assert_eq!(store.promises().await.unwrap().tokens, TokenStrength::Durable, "nothing is lost");
+    let session = store.open_session(LONG).await.unwrap();
     let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
     server.pause();
     let given_up = tokio::time::timeout(Duration::from_millis(100), session.renew(&[])).await;

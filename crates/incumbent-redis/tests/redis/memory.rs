@@ -1,6 +1,8 @@
 //! A server whose memory is full, and one that would evict what it holds.
 
-use incumbent_store::{Cas, Place, Store, StoreError, TokenStrength};
+use incumbent_redis::RedisFence;
+use incumbent_store::fence::{Fence, FenceError, FencingToken};
+use incumbent_store::{Cas, Office, Paused, Place, Store, StoreError, TokenStrength, Version};
 use incumbent_testkit::servers::RedisServer;
 
 use crate::harness::{LONG, Redis, entry, held, jobs};
@@ -9,6 +11,8 @@ use crate::harness::{LONG, Redis, entry, held, jobs};
 async fn with_full_memory_leaders_stay_everybody_may_leave_and_nobody_comes() {
     let server = RedisServer::start().await;
     let store = Redis::on(&server).open();
+    let promised = store.promises().await.unwrap().caveats.join(" ");
+    assert!(promised.contains("While the server's memory is full, leaders stay in office"), "{promised}");
     let (first, second) = (store.open_session(LONG).await.unwrap(), store.open_session(LONG).await.unwrap());
     let third = store.open_session(LONG).await.unwrap();
     let leading = held(&first.enlist(&jobs(), &entry(1)).await.unwrap());
@@ -17,6 +21,11 @@ async fn with_full_memory_leaders_stay_everybody_may_leave_and_nobody_comes() {
 
     first.renew(std::slice::from_ref(&leading)).await.unwrap();
     assert_eq!(first.standing(&leading, None).await.unwrap().place, Place::Leading(leading.clone()));
+    let paused = Office::default().with_paused(Paused::new("a test"));
+    assert!(store.set_office(&jobs(), Version::NONE, &paused).await.is_err(), "no order is written");
+    let fence = RedisFence::new(&store, &jobs(), "mark");
+    let raised = fence.raise(&jobs(), FencingToken::new(leading.token, first.store_id())).await;
+    assert!(matches!(raised, Err(FenceError::Unavailable { .. })), "{raised:?}");
     for refused in [store.open_session(LONG).await.map(|_| ()), third.enlist(&jobs(), &entry(3)).await.map(|_| ())] {
         assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
     }
@@ -52,9 +61,10 @@ async fn what_is_promised_is_read_from_the_server() {
     };
     let always = tokens(&["--appendonly", "yes", "--appendfsync", "always"]).await;
     assert_eq!(always.tokens, TokenStrength::Durable, "{always:?}");
-    for (args, said) in
-        [(&["--appendonly", "yes", "--appendfsync", "everysec"][..], "up to a second"), (&[], "founds the store anew")]
-    {
+    for (args, said) in [
+        (&["--appendonly", "yes", "--appendfsync", "everysec"][..], "up to a second"),
+        (&[], "a restart deletes all keys"),
+    ] {
         let promises = tokens(args).await;
         assert_eq!(promises.tokens, TokenStrength::Volatile, "{promises:?}");
         assert!(promises.caveats.join(" ").contains(said), "{promises:?}");

@@ -75,6 +75,11 @@ async fn an_old_copy_that_is_put_back_into_a_running_server_is_not_believed() {
     let store = redis.open();
     let session = store.open_session(TTL).await.unwrap();
     let before = session.store_id();
+    let promised = store.promises().await.unwrap().caveats.join(" ");
+    assert!(
+        promised.contains("put back into a running server (RESTORE) founds it anew if it is the counter's"),
+        "{promised}"
+    );
     server.cli(&["COPY", &redis.key("m"), &redis.key("copy")]);
     let drawn = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
     server.cli(&["COPY", &redis.key("copy"), &redis.key("m"), "REPLACE"]);
@@ -83,6 +88,34 @@ async fn an_old_copy_that_is_put_back_into_a_running_server_is_not_believed() {
     assert!(matches!(session.renew(&[]).await, Err(StoreError::SessionGone)));
     let session = store.open_session(TTL).await.unwrap();
     let next = enlisted(&*session).await;
+    assert!(next.token > drawn.token, "{next:?} after {drawn:?}");
+}
+
+#[tokio::test]
+async fn old_copies_of_all_keys_are_noticed_by_one_who_knew_the_newer_ones() {
+    let server = shared().await;
+    let redis = Redis::on(server);
+    let store = redis.open();
+    let promised = store.promises().await.unwrap().caveats.join(" ");
+    assert!(
+        promised.contains("put back together, are noticed only when one asks who knew the newer ones"),
+        "{promised}"
+    );
+    let session = store.open_session(TTL).await.unwrap();
+    let copy = |key: &str| redis.key(&format!("copy-{key}"));
+    for key in KEYS {
+        server.cli(&["COPY", &redis.key(key), &copy(key)]);
+    }
+    let drawn = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
+    for key in KEYS {
+        assert_eq!(server.cli(&["COPY", &copy(key), &redis.key(key), "REPLACE"]), "1", "{key}");
+    }
+    // One who comes fresh is shown the old store.
+    assert_eq!(redis.open().identity().await.unwrap(), session.store_id());
+
+    assert_ne!(store.identity().await.unwrap(), session.store_id());
+    assert!(matches!(session.renew(&[]).await, Err(StoreError::SessionGone)));
+    let next = enlisted(&*store.open_session(TTL).await.unwrap()).await;
     assert!(next.token > drawn.token, "{next:?} after {drawn:?}");
 }
 
@@ -135,6 +168,8 @@ async fn an_old_copy_of_any_other_key_gives_no_token_twice() {
     for key in &KEYS[1..] {
         let redis = Redis::on(server);
         let store = redis.open();
+        let promised = store.promises().await.unwrap().caveats.join(" ");
+        assert!(promised.contains("with that of another no token comes again, but orders may be undone"), "{promised}");
         let session = store.open_session(TTL).await.unwrap();
         let kept = held(&session.enlist(&named("kept"), &entry(1)).await.unwrap());
         server.cli(&["COPY", &redis.key(key), &redis.key("copy")]);
@@ -352,8 +387,13 @@ async fn before_scripts_cannot_count_any_further_every_step_is_refused_and_chang
 
 #[tokio::test]
 async fn a_leader_whose_store_was_emptied_is_told_and_stands_again_with_a_higher_token() {
-    let server = RedisServer::start().await;
+    let server = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]).await;
     let store = Redis::on(&server).open();
+    let promised = store.promises().await.unwrap().caveats.join(" ");
+    assert!(
+        promised.contains("A store whose keys are all deleted (FLUSHALL) is founded anew (store_reset)"),
+        "{promised}"
+    );
     let election = client(&store).await.election("jobs").unwrap();
     let mut candidacy = election.candidate("ours").stand().await.unwrap();
     let first = lead(&mut candidacy).await;
