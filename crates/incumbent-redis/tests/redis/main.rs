@@ -8,6 +8,7 @@ mod connections;
 #[cfg(feature = "faults")]
 mod faults;
 mod fence;
+mod formats;
 mod harness;
 mod hostile;
 mod memory;
