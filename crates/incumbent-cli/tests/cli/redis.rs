@@ -1,8 +1,9 @@
 //! The command on a Redis server.
 
 use incumbent_testkit::servers::RedisServer;
+use rustix::process::Signal;
 
-use crate::host::{Host, eventually, stop};
+use crate::host::{Host, Process, eventually, stop};
 
 #[tokio::test]
 async fn an_election_on_redis_has_tokens_that_grow_and_a_line_and_explains_what_can_be_lost() {
@@ -50,18 +51,27 @@ async fn status_says_that_the_store_waits_after_a_restart_and_for_how_long() {
 }
 
 #[tokio::test]
-async fn a_leader_that_is_stopped_is_replaced_with_a_higher_token() {
+async fn a_leader_that_is_stopped_is_replaced_with_a_higher_token_and_gives_up_when_it_goes_on() {
     let server = RedisServer::start().await;
     let (host, url) = (Host::new(), server.url());
     let on_redis =
         |args: &[&str]| [&["--store", &url], args].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
-    let leading = host.start(on_redis(&["run", "--ttl", "3s", "jobs/y", "--", "sleep", "600"]));
-    let first = eventually("it leads", || {
-        host.run(on_redis(&["status", "--json", "jobs/y"])).json()["leader"]["token"].as_u64()
-    });
-    stop(leading.pid());
-    let said = host.ok(on_redis(&["run", "--ttl", "3s", "jobs/y", "--", "sh", "-c", "echo $INCUMBENT_TOKEN"]));
-    assert!(said.out.trim().parse::<u64>().unwrap() > first, "{said:?}");
+    let run = |name: &str| {
+        let said = ["run", "--ttl", "3s", "--name", name, "jobs/y", "--", "sh", "-c"];
+        let command = "echo $INCUMBENT_TOKEN; exec sleep 600";
+        host.start(on_redis(&[&said[..], &[command]].concat()))
+    };
+    let token = |process: &mut Process| process.line().parse::<u64>().unwrap();
+    let mut a = run("a");
+    let first = token(&mut a);
+    stop(a.pid());
+    let mut b = run("b");
+    let second = token(&mut b);
+    assert!(second > first, "{second} after {first}");
+    a.signal(Signal::CONT);
+    a.until_said("a is in line for jobs/y, behind b");
+    let status = host.run(on_redis(&["status", "--json", "jobs/y"])).json();
+    assert_eq!(status["leader"]["token"].as_u64(), Some(second), "{status}");
 }
 
 #[tokio::test]

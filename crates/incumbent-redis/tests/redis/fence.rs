@@ -5,11 +5,11 @@ use std::sync::Arc;
 use incumbent_redis::redis::Value;
 use incumbent_redis::{GuardedScript, RedisFence, RedisStore, RedisWrite};
 use incumbent_store::fence::{Fence, FenceError, FencingToken};
-use incumbent_store::{ElectionName, StoreId, Token};
+use incumbent_store::{ElectionName, Held, Place, Store, StoreError, StoreId, Token};
 use incumbent_testkit::conformance::unique;
 use incumbent_testkit::servers::RedisServer;
 
-use crate::harness::{Redis, client, jobs, lead, shared, until};
+use crate::harness::{LONG, Redis, TTL, client, entry, held, jobs, lead, shared, until};
 
 fn token(number: u64) -> FencingToken {
     FencingToken::new(Token::new(number).unwrap(), StoreId::new("some-store"))
@@ -156,6 +156,33 @@ async fn a_fence_is_raised_when_its_candidate_is_elected() {
     let mark = guarded.server.cli(&["GET", &guarded.mark]);
     assert_eq!(mark, format!("{:019}\n{}\njobs/nightly", shown.token.get(), shown.store));
     guarded.fence.write(&shown, [RedisWrite::set(guarded.key.as_str(), "led")]).await.unwrap();
+    assert_eq!(guarded.get(), "led");
+}
+
+/// A leader that was paused for longer than its TTL does not know when it goes on.
+#[tokio::test]
+async fn who_wakes_after_its_ttl_is_told_so_and_writes_nothing_behind_its_successors_mark() {
+    let guarded = guarded().await;
+    let (first, second) =
+        (guarded.store.open_session(TTL).await.unwrap(), guarded.store.open_session(LONG).await.unwrap());
+    let shown = |held: &Held| FencingToken::new(held.token, first.store_id());
+    let led = held(&first.enlist(&jobs(), &entry(1)).await.unwrap());
+    guarded.fence.raise(&jobs(), shown(&led)).await.unwrap();
+    let next = held(&second.enlist(&jobs(), &entry(2)).await.unwrap());
+    until("its TTL has passed", async || {
+        matches!(second.standing(&next, None).await.unwrap().place, Place::Leading(_))
+    })
+    .await;
+    guarded.fence.raise(&jobs(), shown(&next)).await.unwrap();
+
+    let late = guarded.fence.write(&shown(&led), [RedisWrite::set(guarded.key.as_str(), "late")]).await;
+    assert!(matches!(late, Err(FenceError::Stale { mark, .. }) if mark == next.token), "{late:?}");
+    assert_eq!(guarded.get(), "", "nothing was written");
+    let standing = first.standing(&led, None).await;
+    assert!(matches!(standing, Err(StoreError::SessionGone)), "{standing:?}");
+    let renewed = first.renew(std::slice::from_ref(&led)).await;
+    assert!(matches!(renewed, Err(StoreError::SessionGone)), "{renewed:?}");
+    guarded.fence.write(&shown(&next), [RedisWrite::set(guarded.key.as_str(), "led")]).await.unwrap();
     assert_eq!(guarded.get(), "led");
 }
 
