@@ -78,7 +78,9 @@ pub(crate) fn classify_dial(error: RedisError, what: &str) -> StoreError {
 /// Whether somebody has to give us a right, or another password.
 pub(crate) fn is_denied(error: &RedisError) -> bool {
     let by_code = matches!(error.code(), Some("NOPERM" | "NOAUTH" | "WRONGPASS"));
-    by_code || error.kind() == ErrorKind::AuthenticationFailed
+    // Inside of a script a missing right has no code of its own.
+    let in_script = error.detail().is_some_and(|said| said.starts_with("The user executing the script can't"));
+    by_code || in_script || error.kind() == ErrorKind::AuthenticationFailed
 }
 
 /// Whether the connection is of no use any more: it is lost, or leads to a server that is not the
@@ -123,6 +125,9 @@ mod tests {
         for code in ["NOPERM", "NOAUTH", "WRONGPASS"] {
             assert!(matches!(classify(said(code), Effect::Write, "w"), StoreError::Denied { .. }), "{code}");
         }
+        let in_script = "The user executing the script can't run this command or subcommand";
+        let in_script = redis::make_extension_error("ERR".into(), Some(in_script.into()));
+        assert!(matches!(classify(in_script, Effect::Write, "w"), StoreError::Denied { .. }));
         for code in ["WRONGTYPE", "INCFORMAT"] {
             assert!(matches!(classify(said(code), Effect::Write, "w"), StoreError::Foreign { .. }), "{code}");
         }

@@ -112,7 +112,10 @@
 //! +type +del +hmget +hget +hset +hdel +hexists +zadd +zrem +zscore +zmscore +zrangebylex
 //! +zrevrangebylex +zrangebyscore +publish +subscribe +unsubscribe +hello +ping`, with
 //! `+select` for another database than 0, and `+config|get` for promises that are better than the
-//! weakest. A fence needs its mark's key, what it guards, and the commands on them.
+//! weakest.
+//!
+//! A fence needs `+evalsha +eval +info +type +get +set`, on its mark's key and on those that
+//! it guards, and the commands of what is written behind it. It needs none of the keys above.
 //!
 //! `?wait=N` needs `+wait`, and listing elections `+hscan`.
 //!

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use incumbent_redis::RedisStore;
+use incumbent_redis::{GuardedScript, RedisFence, RedisStore, RedisWrite};
+use incumbent_store::fence::{Fence, FenceError, FencingToken};
 use incumbent_store::{
-    Cas, ElectionName, Ended, Nonce, Office, Paused, Place, Publication, Store, StoreError, TokenStrength, Version,
-    Watched,
+    Cas, ElectionName, Ended, Nonce, Office, Paused, Place, Publication, Store, StoreError, StoreId, Token,
+    TokenStrength, Version, Watched,
 };
 use incumbent_testkit::servers::{Certificates, RedisServer};
 
@@ -128,6 +129,44 @@ async fn the_least_rights_are_enough_for_what_is_rare() {
     assert_eq!(server.cli(&["DEL", "{incumbent}:z"]), "1");
     assert_ne!(store.identity().await.unwrap(), first.store_id());
     first.close().await.unwrap();
+}
+
+/// All that a fence does, as this user. The server knows no script.
+async fn use_fence(server: &RedisServer, user: &str) -> Result<(), FenceError> {
+    server.cli(&["SCRIPT", "FLUSH"]);
+    server.cli(&["DEL", "orders:mark", "orders:42"]);
+    let fence = RedisFence::new(&store_of(server, user), &jobs(), "orders:mark");
+    let token = FencingToken::new(Token::new(5).unwrap(), StoreId::new("some-store"));
+    fence.raise(&jobs(), token.clone()).await?;
+    fence.write(&token, [RedisWrite::hset("orders:42", "state", "paid")]).await?;
+    let script = GuardedScript::new("return redis.call('HSET', KEYS[1], 'state', 'sent')");
+    // The server remembers the text of a script that it was shown once.
+    for _ in 0..2 {
+        fence.run(&token, &script, &["orders:42".into()], &[]).await?;
+    }
+    fence.reset(&token.store, "a test").await
+}
+
+#[tokio::test]
+async fn a_fence_needs_the_rights_that_are_documented_and_each_of_them() {
+    let server = RedisServer::start().await;
+    let (_, documented) = STORE.split_once("//! A fence needs ").unwrap();
+    let rights: Vec<_> = documented.split('`').nth(1).unwrap().split(' ').collect();
+    let add = |user: &str, rights: &[&str]| {
+        let rule = [&["ACL", "SETUSER", user, "on", ">pass", "~orders:*", "+hset"], rights].concat();
+        assert_eq!(server.cli(&rule), "OK", "{rule:?}");
+    };
+    add("least", &rights);
+    use_fence(&server, "least").await.unwrap();
+    for missing in &rights {
+        let user = format!("without{missing}");
+        add(&user, &rights.iter().copied().filter(|right| right != missing).collect::<Vec<_>>());
+        let refused = use_fence(&server, &user).await;
+        assert!(matches!(refused, Err(FenceError::Denied { .. })), "{user}: {refused:?}");
+    }
+    add("elsewhere", &[&rights[..], &["resetkeys", "~orders:42"]].concat());
+    let refused = use_fence(&server, "elsewhere").await;
+    assert!(matches!(refused, Err(FenceError::Denied { .. })), "without its mark's key: {refused:?}");
 }
 
 /// The server does nothing else while it answers: not for all of them at once.
