@@ -1,13 +1,18 @@
 //! Connections that are cut, stalled and refused; servers that are stopped.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use incumbent_store::{ElectionName, Store, StoreError, TokenStrength, Watched};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::RedisServer;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::harness::{LONG, Redis, entry, held, jobs, shared, until, within};
+use crate::outside::{KEYS, content};
 
 #[tokio::test]
 async fn a_write_whose_answer_is_lost_has_an_unknown_outcome_and_can_be_repeated() {
@@ -36,6 +41,122 @@ async fn a_write_whose_answer_is_lost_has_an_unknown_outcome_and_can_be_repeated
     let again = held(&session.enlist(&election, &new).await.unwrap());
     let line = onlooker.line(&jobs(), 9).await.unwrap();
     assert!(line.entries.len() == 1 && line.entries[0].is(&again), "it was made once: {line:?}");
+}
+
+/// How many bytes wait on this port that its server has not read.
+fn unread(port: u16) -> u64 {
+    let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let at_port = format!(":{port:04X}");
+    let rows = sockets.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let established = rows.filter(|row| row[1].ends_with(&at_port) && row[3] == "01");
+    established.map(|row| u64::from_str_radix(row[4].split_once(':').unwrap().1, 16).unwrap()).sum()
+}
+
+/// While one script runs the next one waits, and whether somebody still waits for its answer is not
+/// asked. A server that is stopped stands for one that is in a script: it reads nothing.
+#[tokio::test]
+async fn a_write_that_has_arrived_is_made_though_its_connection_is_cut_before_the_server_comes_to_it() {
+    let server = RedisServer::start().await;
+    let proxy = Proxy::start(&server.endpoint()).await;
+    let redis = Redis::at(&proxy.endpoint());
+    let store = redis.open();
+    let session = store.open_session(LONG).await.unwrap();
+    // The server knows the script.
+    session.enlist(&ElectionName::new("elsewhere").unwrap(), &entry(2)).await.unwrap();
+    server.pause();
+    let (election, new) = (jobs(), entry(1));
+    let cut = async {
+        until("it has arrived", async || unread(server.port()) > 0).await;
+        proxy.reset();
+        server.resume();
+    };
+    let (lost, ()) = tokio::join!(session.enlist(&election, &new), cut);
+    assert!(matches!(lost, Err(StoreError::OutcomeUnknown { .. })), "{lost:?}");
+    let onlooker = redis.moved_to(&server.endpoint()).open();
+    until("it was made", async || !onlooker.line(&jobs(), 9).await.unwrap().entries.is_empty()).await;
+    let again = held(&session.enlist(&election, &new).await.unwrap());
+    let line = onlooker.line(&jobs(), 9).await.unwrap();
+    assert!(line.entries.len() == 1 && line.entries[0].is(&again), "it was made once: {line:?}");
+}
+
+/// Passes everything on to a server until it is told to cut: then half of the next piece, and it is
+/// gone.
+async fn cut_in_half(server: &RedisServer) -> (String, Arc<AtomicBool>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let (endpoint, target) = (listener.local_addr().unwrap().to_string(), server.endpoint());
+    let cut = Arc::new(AtomicBool::new(false));
+    let now = cut.clone();
+    tokio::spawn(async move {
+        let (mut client, _) = listener.accept().await.unwrap();
+        let mut server = TcpStream::connect(target).await.unwrap();
+        let (mut asked, mut said) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+        loop {
+            tokio::select! {
+                length = client.read(&mut asked) => {
+                    let Ok(length @ 1..) = length else { return };
+                    if now.load(Ordering::SeqCst) {
+                        return server.write_all(&asked[..length / 2]).await.unwrap();
+                    }
+                    server.write_all(&asked[..length]).await.unwrap();
+                }
+                length = server.read(&mut said) => {
+                    let Ok(length @ 1..) = length else { return };
+                    client.write_all(&said[..length]).await.unwrap();
+                }
+            }
+        }
+    });
+    (endpoint, cut)
+}
+
+#[tokio::test]
+async fn of_a_write_that_arrived_by_half_nothing_is_made() {
+    let server = RedisServer::start().await;
+    let (endpoint, cut) = cut_in_half(&server).await;
+    let redis = Redis::at(&endpoint);
+    let store = redis.open();
+    let session = store.open_session(LONG).await.unwrap();
+    // The server knows the script.
+    session.enlist(&ElectionName::new("elsewhere").unwrap(), &entry(2)).await.unwrap();
+    let before = content(&server, &redis, &KEYS);
+    let connected = || {
+        let clients = server.cli(&["INFO", "clients"]);
+        clients.lines().find_map(|line| line.strip_prefix("connected_clients:")?.trim().parse::<u32>().ok()).unwrap()
+    };
+    until("the store has a connection, and who asks", async || connected() == 2).await;
+    cut.store(true, Ordering::SeqCst);
+    let lost = session.enlist(&jobs(), &entry(1)).await;
+    assert!(matches!(lost, Err(StoreError::OutcomeUnknown { .. })), "{lost:?}");
+    until("the server has noticed", async || connected() == 1).await;
+    assert_eq!(content(&server, &redis, &KEYS), before);
+}
+
+/// A script that runs for too long, of somebody else's.
+#[tokio::test]
+async fn what_a_server_refuses_that_is_busy_with_a_script_was_not_made() {
+    let server = RedisServer::start_with(&["--busy-reply-threshold", "100"]).await;
+    let redis = Redis::on(&server);
+    let store = redis.open();
+    let session = store.open_session(LONG).await.unwrap();
+    let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
+    let before = content(&server, &redis, &KEYS);
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut other = client.get_multiplexed_async_connection().await.unwrap();
+    let endless =
+        tokio::spawn(async move { redis::cmd("EVAL").arg("while true do end").arg(0).exec_async(&mut other).await });
+    until("it is busy", async || server.cli(&["PING"]).contains("BUSY")).await;
+    let (elsewhere, new) = (ElectionName::new("elsewhere").unwrap(), entry(2));
+    for refused in [
+        session.enlist(&elsewhere, &new).await.map(drop),
+        session.withdraw(&leading, None).await.map(drop),
+        session.renew(std::slice::from_ref(&leading)).await.map(drop),
+    ] {
+        assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
+    }
+    assert_eq!(server.cli(&["SCRIPT", "KILL"]), "OK");
+    assert!(within(endless).await.unwrap().is_err(), "it was killed");
+    assert_eq!(content(&server, &redis, &KEYS), before);
+    session.renew(&[]).await.unwrap();
 }
 
 #[tokio::test]

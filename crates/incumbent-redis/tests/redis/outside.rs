@@ -10,7 +10,7 @@ use incumbent_testkit::servers::RedisServer;
 
 use crate::harness::{LONG, Redis, TTL, client, enlisted, entry, held, jobs, lead, named, shared, until, within};
 
-const KEYS: [&str; 8] = ["m", "s", "l", "e", "p", "o", "z", "h"];
+pub(crate) const KEYS: [&str; 8] = ["m", "s", "l", "e", "p", "o", "z", "h"];
 
 #[tokio::test]
 async fn each_key_that_is_deleted_founds_the_store_anew_and_every_session_is_told() {
@@ -217,7 +217,7 @@ async fn a_step_that_meets_a_damaged_entry_changes_nothing() {
 }
 
 /// What is in these keys but for the store's clock, in short.
-fn content(server: &RedisServer, redis: &Redis, keys: &[&str]) -> String {
+pub(crate) fn content(server: &RedisServer, redis: &Redis, keys: &[&str]) -> String {
     // A large hash has no order.
     let script = "local all = {}
         for _, key in ipairs(KEYS) do
