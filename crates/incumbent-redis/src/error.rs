@@ -65,8 +65,9 @@ pub(crate) fn classify_dial(error: RedisError, what: &str) -> StoreError {
     if error.kind() == ErrorKind::InvalidClientConfig {
         return StoreError::Misuse { what: format!("{what}: {error}") };
     }
-    if is_denied(&error) {
-        return classify(error, Effect::None, what);
+    // The client drops the code of what it was refused while it chose a database.
+    if is_denied(&error) || error.to_string().contains("has no permissions to run") {
+        return StoreError::Denied { what: what.to_owned(), source: Some(Arc::new(error)) };
     }
     if error.to_string().contains("DB index is out of range") {
         let what = format!("{what}: the server has no such database (the number after the / of the URL): {error}");

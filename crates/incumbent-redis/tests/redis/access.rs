@@ -192,6 +192,29 @@ async fn elections_with_a_record_are_listed_page_by_page() {
 }
 
 #[tokio::test]
+async fn another_database_needs_one_right_more_and_has_elections_of_its_own() {
+    let server = RedisServer::start().await;
+    let least = format!("&{{incumbent}}* {}", rights(STORE));
+    add_user(&server, "least", &least);
+    add_user(&server, "more", &format!("{least} +select"));
+    let in_database =
+        |user: &str| RedisStore::from_url(&format!("redis://{user}:pass@{}/3", server.endpoint())).unwrap();
+    let refused = in_database("least").identity().await;
+    assert!(matches!(refused, Err(StoreError::Denied { .. })), "{refused:?}");
+
+    let store = in_database("more");
+    let session = store.open_session(LONG).await.unwrap();
+    let standing = session.enlist(&jobs(), &entry(1)).await.unwrap();
+    let wake = tokio::spawn(session.watch(&Watched::new(held(&standing), standing.office.version), standing.cursor));
+    until("it waits", async || store.watches() == 1).await;
+    session.withdraw(&held(&standing), None).await.unwrap();
+    within(wake).await.unwrap().unwrap();
+    let keys = |database| server.cli(&["-n", database, "DBSIZE"]);
+    assert_eq!((keys("0").as_str(), keys("3").as_str()), ("0", "8"));
+    assert_ne!(store_of(&server, "more").identity().await.unwrap(), session.store_id());
+}
+
+#[tokio::test]
 async fn waiting_for_replicas_needs_one_right_more() {
     let primary = RedisServer::start().await;
     let follows = format!("127.0.0.1 {}", primary.port());
