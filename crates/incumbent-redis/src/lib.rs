@@ -117,7 +117,8 @@
 //! A fence needs `+evalsha +eval +info +type +get +set`, on its mark's key and on those that
 //! it guards, and the commands of what is written behind it. It needs none of the keys above.
 //!
-//! `?wait=N` needs `+wait`, and listing elections `+hscan`.
+//! `?wait=N` needs `+wait`, and listing elections `+hscan`. At Sentinels a user needs
+//! `+sentinel|get-master-addr-by-name`, and nothing else.
 //!
 //! Needs Redis 7.0 or newer.
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use incumbent_redis::{RedisFence, RedisStore, RedisWrite};
 use incumbent_store::fence::{Fence, FenceError, FencingToken};
-use incumbent_store::{Held, Place, Session, Store, StoreError, Token, TokenStrength, Watched};
+use incumbent_store::{Cas, Held, Place, Session, Store, StoreError, Token, TokenStrength, Version, Watched};
 use incumbent_testkit::free_port;
 use incumbent_testkit::servers::RedisServer;
 
@@ -80,6 +80,40 @@ async fn a_leader_outlives_its_primary_and_leads_at_the_one_that_the_sentinels_c
     until("it waits", async || store.watches() == 1).await;
     session.withdraw(&leading, None).await.unwrap();
     within(&mut wake).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_leader_outlives_its_primary_and_one_of_three_sentinels() {
+    let UnderSentinel { mut primary, replica, sentinel } = UnderSentinel::start().await;
+    let [second, third] = [RedisServer::start_sentinel(&primary).await, RedisServer::start_sentinel(&primary).await];
+    let mut sentinels = [sentinel, second, third];
+    for sentinel in &sentinels {
+        // They vote anew soon if none has a majority.
+        for (setting, value) in [("quorum", "2"), ("failover-timeout", "2000")] {
+            assert_eq!(sentinel.cli(&["SENTINEL", "SET", "primary", setting, value]), "OK");
+        }
+        until("they know each other and the replica", async || {
+            let known = sentinel.cli(&["SENTINEL", "CKQUORUM", "primary"]);
+            let replicas = sentinel.cli(&["SENTINEL", "replicas", "primary"]);
+            known.contains("3 usable") && replicas.contains(&replica.port().to_string())
+        })
+        .await;
+    }
+    let addresses = sentinels.each_ref().map(RedisServer::endpoint).join(",");
+    let store = RedisStore::from_url(&format!("redis://{addresses}?sentinel=primary")).unwrap();
+    let session = store.open_session(LONG).await.unwrap();
+    let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
+    let led = |server: &RedisServer| server.cli(&["HGETALL", "{incumbent}:h"]);
+    until("the replica has everything", async || led(&primary) == led(&replica)).await;
+
+    // The first that is asked.
+    sentinels[0].kill();
+    primary.kill();
+
+    renewed(&*session, &leading).await;
+    let standing = within(session.standing(&leading, None)).await.unwrap();
+    assert_eq!(standing.place, Place::Leading(leading));
+    assert!(replica.cli(&["ROLE"]).starts_with("master"));
 }
 
 /// Until it is told it makes leaders, as is said beforehand; a fence refuses them, since all of
@@ -199,13 +233,19 @@ async fn a_primary_that_no_sentinel_knows_is_named() {
 async fn sentinels_that_want_a_password_are_given_theirs() {
     let primary = RedisServer::start_with(&["--requirepass", "primarys"]).await;
     let sentinel = RedisServer::start_sentinel(&primary).await;
-    sentinel.cli(&["ACL", "SETUSER", "asker", "on", ">askers", "+@all"]);
+    let (_, documented) = include_str!("../../src/lib.rs").split_once("At Sentinels a user needs").unwrap();
+    let right = documented.split('`').nth(1).unwrap();
+    assert_eq!(sentinel.cli(&["ACL", "SETUSER", "asker", "on", ">askers", right]), "OK");
+    assert_eq!(sentinel.cli(&["ACL", "SETUSER", "nobody", "on", ">nobodys"]), "OK");
     sentinel.cli(&["ACL", "SETUSER", "default", ">sentinels"]);
     let url = format!("redis://:primarys@{}?sentinel=primary", sentinel.endpoint());
     match RedisStore::from_url(&url).unwrap().identity().await {
         Err(error @ StoreError::Denied { .. }) => assert!(!format!("{error:?}").contains("primarys"), "{error:?}"),
         other => panic!("{other:?}"),
     }
+    let without = format!("{url}&sentinel-user=nobody&sentinel-password=nobodys");
+    let refused = RedisStore::from_url(&without).unwrap().identity().await;
+    assert!(matches!(refused, Err(StoreError::Denied { .. })), "{refused:?}");
     for who in ["sentinel-password=sentinels", "sentinel-user=asker&sentinel-password=askers"] {
         RedisStore::from_url(&format!("{url}&{who}")).unwrap().identity().await.unwrap();
     }
@@ -300,6 +340,38 @@ async fn in_a_cluster_the_member_that_keeps_our_keys_is_found_also_when_it_becom
     assert_eq!(second.renew(&[]).await.unwrap().stray, []);
     let again = held(&second.enlist(&jobs(), &entry(3)).await.unwrap());
     assert!(again.token > held(&behind).token);
+}
+
+/// It subscribes where it was told to, and the others pass on what is published.
+#[tokio::test]
+async fn an_office_in_a_cluster_changes_hands_though_only_a_member_without_our_keys_is_named() {
+    let nodes = cluster().await;
+    let slot_owner = owner(&nodes, "{incumbent}:m");
+    let (owner, stranger) = (&nodes[slot_owner], &nodes[(slot_owner + 1) % 3]);
+    let [first_store, second_store] = [(); 2].map(|()| RedisStore::from_url(&stranger.url()).unwrap());
+    let (first, second) =
+        (first_store.open_session(LONG).await.unwrap(), second_store.open_session(LONG).await.unwrap());
+    let leading = held(&first.enlist(&jobs(), &entry(1)).await.unwrap());
+    let behind = second.enlist(&jobs(), &entry(2)).await.unwrap();
+    let mut watched = Watched::new(held(&behind), behind.office.version);
+    watched.ahead = Some(leading.entry.clone());
+    // The owner knows the script after the first one, which ends at once: what it saw is old.
+    let old = Watched::new(held(&behind), Version(1));
+    within(second.watch(&old, behind.cursor)).await.unwrap();
+    let scripts = || {
+        let stats = owner.cli(&["INFO", "commandstats"]);
+        let calls = |line: &str| line.strip_prefix("cmdstat_evalsha:calls=")?.split(',').next()?.parse::<u32>().ok();
+        stats.lines().find_map(calls).unwrap()
+    };
+    let before = scripts();
+    let wake = tokio::spawn(second.watch(&watched, behind.cursor));
+    until("it has subscribed, and nothing has changed since", async || scripts() > before).await;
+
+    assert_eq!(first.withdraw(&leading, None).await.unwrap(), Cas::Done);
+    within(wake).await.unwrap().unwrap();
+    let standing = second.standing(&held(&behind), None).await.unwrap();
+    assert_eq!(standing.place, Place::Leading(held(&behind)));
+    assert_eq!(stranger.cli(&["DBSIZE"]), "0");
 }
 
 /// A mark is where the keys are that it guards, which need not be where the election is.
