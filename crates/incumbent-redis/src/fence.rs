@@ -15,6 +15,10 @@ use crate::step::Code;
 /// What is written before every guarded script, and can be written before one in any language.
 const FENCE: &str = include_str!("scripts/incumbent_fence.lua");
 
+/// How many keys, and how many words, a script is given at most. Lua takes no list of 8,000 apart:
+/// it would fail where the mark may have been raised and some of the writes been made.
+const MOST: usize = 7_000;
+
 /// A write that is made in one step with others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RedisWrite {
@@ -117,6 +121,9 @@ impl RedisFence {
     /// Checks the token and makes `writes`, in one step. A token above the mark raises it; without
     /// a mark nothing is written. If one of several writes fails, those before it are made.
     ///
+    /// They have 7,000 words at most, counting each command's name and key and one more for each
+    /// command. More are refused, and none is made.
+    ///
     /// If the answer is lost, or replicas have not confirmed them, [`FenceError::Unavailable`]
     /// leaves open whether they were made.
     pub async fn write(&self, token: &FencingToken, writes: impl Into<Vec<RedisWrite>>) -> Result<(), FenceError> {
@@ -130,7 +137,8 @@ impl RedisFence {
         self.run_as(Mode::Write, token, &WRITE, &keys, &args).await.map(drop)
     }
 
-    /// Checks the token and runs a script of your own, in one step: what it answers.
+    /// Checks the token and runs a script of your own, in one step: what it answers. It gets 7,000
+    /// keys and as many arguments at most.
     pub async fn run(
         &self,
         token: &FencingToken,
@@ -164,6 +172,10 @@ impl RedisFence {
         args: &[Vec<u8>],
     ) -> Result<Value, FenceError> {
         Mark::admit(None, token)?;
+        if keys.len().max(args.len()) > MOST {
+            let what = format!("one step behind a fence takes {MOST} keys and words at most: make several of it");
+            return Err(FenceError::Misuse { what });
+        }
         let digits = digits(Some(token.token));
         let (mode, what) = match mode {
             Mode::Raise => ("raise", "raising a mark"),

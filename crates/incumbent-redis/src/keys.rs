@@ -67,7 +67,7 @@ impl Keys {
         format!("{}-", self.prefix).into_bytes()
     }
 
-    /// On which nobody is ever told anything. A user who may publish on it may publish on the others.
+    /// Nobody is ever told anything on it. A user who may publish on it may publish on the others.
     pub(crate) fn silent_channel(&self) -> Vec<u8> {
         format!("{}?", self.prefix).into_bytes()
     }

@@ -84,3 +84,49 @@ pub(crate) static CHANGED: Step =
 pub(crate) static SET_OFFICE: Step =
     refused_when_full!("writing the office record", Write, CONFIRMED, ["sweep", "set_office"]);
 pub(crate) static EVICT: Step = allowed_when_full!("evicting", Write, CONFIRMED, ["sweep", "evict"]);
+
+#[cfg(test)]
+mod tests {
+    const OURS: &str = "META SESSIONS LINES ENTRIES PLACES OFFICES TOMBSTONES LED KEY KEYS[1] unpack(KEYS";
+
+    /// The keys that a call names, from what comes before it in its script and what comes after its
+    /// command.
+    fn keys_of<'a>(before: &'a str, after: &'a str) -> Vec<&'a str> {
+        let first = after.split([',', ')']).next().unwrap();
+        // It stands for each of those that its loop names.
+        match before.rsplit("for _, key in ").next() {
+            Some(each) if first == "key" => {
+                let each = each.strip_prefix("ipairs({").unwrap_or_else(|| panic!("{each}"));
+                each.split('}').next().unwrap().split(", ").collect()
+            }
+            _ => vec![first],
+        }
+    }
+
+    /// A cluster would refuse another, and who has rights on our keys only may not touch it.
+    #[test]
+    fn scripts_use_the_keys_that_they_are_given_and_no_others() {
+        let folder = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts")).unwrap();
+        let mut calls = 0;
+        for script in folder {
+            let path = script.unwrap().path();
+            let script = std::fs::read_to_string(&path).unwrap();
+            for (at, call) in script.match_indices("call(") {
+                let arguments = &script[at + call.len()..];
+                // Whoever guards a write names its key, which the fence passes on.
+                if path.ends_with("writes.lua") && arguments.starts_with("unpack(ARGV") {
+                    continue;
+                }
+                let (command, after) = arguments.strip_prefix('\'').and_then(|call| call.split_once('\'')).unwrap();
+                if ["INFO", "TIME", "PUBLISH"].contains(&command) {
+                    continue;
+                }
+                for key in keys_of(&script[..at], after.trim_start_matches(", ")) {
+                    assert!(OURS.split(' ').any(|ours| ours == key), "{command} {key} in {}", path.display());
+                }
+                calls += 1;
+            }
+        }
+        assert!(calls > 50, "{calls}");
+    }
+}

@@ -77,6 +77,34 @@ async fn several_writes_are_one_step() {
     assert_eq!(guarded.server.cli(&["HMGET", &hash, "field", "count"]), "value\n2");
 }
 
+/// A script that fails in between would leave half a step.
+#[tokio::test]
+async fn more_words_than_a_script_can_take_are_refused_before_anything_is_done() {
+    let guarded = guarded().await;
+    guarded.raise(5).await.unwrap();
+    let push = |words: usize| RedisWrite::new("RPUSH", guarded.key.as_str(), vec![b"x".to_vec(); words - 3]);
+    let add = |count| (0..count).map(|_| RedisWrite::new("INCR", format!("{}-n", guarded.key), [])).collect::<Vec<_>>();
+    let script = GuardedScript::new("return {#KEYS, #ARGV}");
+    let run = async |token_shown, count| {
+        let words = vec![b"x".to_vec(); count];
+        guarded.fence.run(&token(token_shown), &script, &words, &words).await
+    };
+    guarded.fence.write(&token(5), [push(7_000)]).await.unwrap();
+    guarded.fence.write(&token(5), add(2_333)).await.unwrap();
+    assert_eq!(run(5, 7_000).await.unwrap(), Value::Array(vec![Value::Int(7_000); 2]));
+    // A token above the mark would have raised it.
+    for refused in [
+        guarded.fence.write(&token(6), [RedisWrite::del(guarded.key.as_str()), push(6_998)]).await,
+        guarded.fence.write(&token(6), add(2_334)).await,
+        run(6, 7_001).await.map(drop),
+    ] {
+        assert!(matches!(&refused, Err(FenceError::Misuse { what }) if what.contains("7000")), "{refused:?}");
+    }
+    assert_eq!(guarded.server.cli(&["LLEN", &guarded.key]), "6997");
+    assert_eq!(guarded.server.cli(&["GET", &format!("{}-n", guarded.key)]), "2333");
+    guarded.fence.write(&token(5), [push(4)]).await.unwrap();
+}
+
 #[tokio::test]
 async fn where_the_mark_is_gone_nobody_writes_until_it_is_raised_or_reset() {
     let guarded = guarded().await;
