@@ -187,6 +187,35 @@ async fn a_fence_is_raised_when_its_candidate_is_elected() {
     assert_eq!(guarded.get(), "led");
 }
 
+/// Whatever the server keeps, and as it says beforehand.
+#[tokio::test]
+async fn beside_the_leader_of_a_store_that_was_emptied_another_may_lead_and_a_fence_lets_in_that_one_alone() {
+    let server = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]).await;
+    let redis = Redis::on(&server);
+    let store = redis.open();
+    let promised = store.promises().await.unwrap().caveats.join(" ");
+    assert!(promised.contains("comes first may lead beside the old leader for as long. A fence lets in"), "{promised}");
+    let (fence, set) = (RedisFence::new(&store, &jobs(), "mark"), |value: &str| [RedisWrite::set("key", value)]);
+    let lead = async |store: RedisStore, number| {
+        let session = store.open_session(LONG).await.unwrap();
+        let standing = session.enlist(&jobs(), &entry(number)).await.unwrap();
+        assert!(matches!(standing.place, Place::Leading(_)), "{standing:?}");
+        FencingToken::new(held(&standing).token, session.store_id())
+    };
+    let before = lead(store, 1).await;
+    fence.raise(&jobs(), before.clone()).await.unwrap();
+    assert_eq!(server.cli(&["FLUSHALL"]), "OK");
+
+    let next = lead(redis.open(), 2).await;
+    let late = fence.write(&before, set("late")).await;
+    assert!(matches!(late, Err(FenceError::Misuse { .. })), "there is no mark: {late:?}");
+    fence.raise(&jobs(), next.clone()).await.unwrap();
+    let late = fence.write(&before, set("late")).await;
+    assert!(matches!(late, Err(FenceError::StoreReplaced { .. })), "{late:?}");
+    fence.write(&next, set("led")).await.unwrap();
+    assert_eq!(server.cli(&["GET", "key"]), "led");
+}
+
 /// A leader that was paused for longer than its TTL does not know when it goes on.
 #[tokio::test]
 async fn who_wakes_after_its_ttl_is_told_so_and_writes_nothing_behind_its_successors_mark() {
