@@ -173,7 +173,13 @@ async fn one_who_stands_behind_is_told_when_the_time_of_the_one_ahead_ends() {
 
 /// A clock that a test moves by hand.
 #[derive(Debug, Default)]
-struct ByHand(AtomicU64);
+pub(crate) struct ByHand(AtomicU64);
+
+impl ByHand {
+    pub(crate) fn set(&self, now: Duration) {
+        self.0.store(now.as_nanos() as u64, Ordering::Relaxed);
+    }
+}
 
 impl Clock for ByHand {
     fn now(&self) -> Timestamp {
