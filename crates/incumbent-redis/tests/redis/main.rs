@@ -12,6 +12,7 @@ mod formats;
 mod harness;
 mod histories;
 mod hostile;
+mod lineages;
 mod memory;
 mod outside;
 mod primary;

@@ -67,6 +67,30 @@ impl TimedServer {
         set.exec_async(&mut self.direct.clone()).await.unwrap();
     }
 
+    /// Keeps what the store has now, as a replica that will lag.
+    pub(crate) async fn keep(&self, prefix: &str) {
+        self.copy(&format!("{{{prefix}}}:"), &format!("kept-{prefix}:")).await;
+    }
+
+    /// Another history of the server goes on from here, or from what was kept.
+    pub(crate) async fn fail_over(&self, prefix: &str, to_what_was_kept: bool) {
+        let mut promote = redis::pipe();
+        promote.cmd("REPLICAOF").arg("127.0.0.1").arg(1).cmd("REPLICAOF").arg("NO").arg("ONE");
+        promote.exec_async(&mut self.direct.clone()).await.unwrap();
+        if to_what_was_kept {
+            self.copy(&format!("kept-{prefix}:"), &format!("{{{prefix}}}:")).await;
+        }
+    }
+
+    async fn copy(&self, from: &str, to: &str) {
+        let mut copy = redis::pipe();
+        for key in ["m", "s", "l", "e", "p", "o", "z", "h"] {
+            copy.cmd("COPY").arg(format!("{from}{key}")).arg(format!("{to}{key}")).arg("REPLACE");
+        }
+        let copied: Vec<u8> = copy.query_async(&mut self.direct.clone()).await.unwrap();
+        assert_eq!(copied, [1; 8]);
+    }
+
     /// What no script that was run has written in it.
     fn unused_flaws(&self) -> Vec<Flaw> {
         self.scripts.lock().unwrap().unused.clone()
