@@ -5,6 +5,8 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
 CARGO ?= cargo
+# Most tests wait for a server, a process or a time, and not for the processor.
+export RUST_TEST_THREADS ?= 4
 # `make sim` runs the seeds FROM, FROM + 1, and so on: SEEDS of them, in each world.
 SEEDS ?= 10000
 FROM ?= 1
