@@ -140,7 +140,7 @@ pub enum Command {
     /// Whether the candidate is fit to lead. An unfit one leaves the line.
     Healthy(bool),
     /// Whether the candidate would rather have another lead. It stays in line, and hands its office
-    /// to one that is fit. Peers do nothing about it.
+    /// to one that is fit. One that is unfit is unwell, too. Peers do nothing about it.
     Unwell(bool),
     /// Someone looked at the clock and saw that this term is over.
     Lapsed(TermNo),

@@ -169,6 +169,8 @@ pub(crate) struct CandidacyState {
     pub(crate) checked: Option<Health>,
     /// What its program says.
     pub(crate) said: Fitness,
+    /// The machine was told that it is not fit.
+    told_unwell: bool,
     /// Runs its checks.
     pub(crate) monitor: Option<Monitor>,
 }
@@ -209,6 +211,7 @@ impl SharedCandidacy {
             no_heir: (0, None),
             checked: Some(Health::fit()),
             said: Fitness::Fit,
+            told_unwell: false,
             monitor: None,
         };
         Arc::new(SharedCandidacy {
@@ -241,14 +244,18 @@ impl SharedCandidacy {
         let was = state.health();
         change(&mut state);
         let is = state.health()?;
-        let is_unwell = |health: &Health| health.fitness == Fitness::Unwell;
-        if was.as_ref().is_some_and(is_unwell) != is_unwell(&is) {
-            port.command(id, Command::Unwell(is_unwell(&is)));
-        }
-        let may_stand = |health: &Health| health.fitness != Fitness::Unfit;
-        if was.as_ref().is_some_and(may_stand) != may_stand(&is) {
+        let (is_unwell, may_stand) = (is.fitness != Fitness::Fit, is.fitness != Fitness::Unfit);
+        let might_stand = was.as_ref().is_some_and(|was| was.fitness != Fitness::Unfit);
+        // What it was need not be known, though the machine was told.
+        let was_unwell = std::mem::replace(&mut state.told_unwell, is_unwell);
+        let unwell = (is_unwell != was_unwell).then_some(Command::Unwell(is_unwell));
+        let healthy = (may_stand != might_stand).then_some(Command::Healthy(may_stand));
+        // One that is to leave says nothing else first, and one that comes back says in line how it
+        // is.
+        let commands = if may_stand { [unwell, healthy] } else { [healthy, unwell] };
+        for command in commands.into_iter().flatten() {
             // With the lock in hand: the driver hears of it in the order in which it was said.
-            port.command(id, Command::Healthy(may_stand(&is)));
+            port.command(id, command);
         }
         drop(state);
         self.changed.notify_waiters();

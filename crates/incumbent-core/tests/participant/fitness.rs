@@ -147,6 +147,26 @@ fn an_heir_that_is_unwell_by_now_or_a_leader_that_is_well_again_ends_the_handove
     }
 }
 
+/// Unfit is unwell, too: the one that has been asked may be ready just now.
+#[test]
+fn a_leader_that_gets_unfit_while_it_hands_over_leaves_and_refuses_nothing() {
+    let mut driven = FirstInLine::unwell_before(vec![other(7, false)]);
+    driven.reads_line();
+    let nonce = driven.writes().handover.unwrap().nonce;
+    driven.reads_line();
+    driven.behind[0].ready = Some(nonce);
+    let from = driven.outputs.len();
+    driven.command(Command::Healthy(false));
+    assert_eq!(driven.is_told_to_stop(), Some(LossReason::Unhealthy));
+    driven.pass(Duration::from_secs(3));
+    driven.command(Command::Release);
+    let calls = driven.outputs[from..].iter().filter_map(|output| match output {
+        Output::Call(.., op) => Some(op),
+        _ => None,
+    });
+    assert!(matches!(calls.collect::<Vec<_>>()[..], [Op::Withdraw(..)]), "{:?}", &driven.outputs[from..]);
+}
+
 #[test]
 fn one_that_was_tried_in_vain_is_tried_again_after_the_others() {
     let mut driven = FirstInLine::unwell_before(vec![other(7, false), other(8, true), other(9, false)]);

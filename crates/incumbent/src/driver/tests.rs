@@ -9,7 +9,8 @@ use incumbent_core::{Candidate, ElectionName, LastTerm, LossReason, Refusal, Rng
 use incumbent_store::TokioClock;
 
 use super::*;
-use crate::port::{Port, SharedCandidacy, TermState};
+use crate::health::{Fitness, Health};
+use crate::port::{CandidacyState, Port, SharedCandidacy, TermState};
 
 const ID: CandidacyId = CandidacyId(0);
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -174,6 +175,37 @@ async fn what_follows_from_telling_an_event_keeps_its_place_in_the_queue() {
     let leads = Role::Leading { token: Token::new(7) };
     assert_eq!(sent, [("first", leads), ("what lets another begin", Role::Out(LossReason::Paused))]);
     assert_eq!(candidacy.state().role, Role::Following { ahead: None, token: None });
+}
+
+/// Unwell is all that is not fit: one that gets worse is not well for a moment, and one that may
+/// stand again does not get in line as somebody fit.
+#[test]
+fn a_machine_is_told_how_its_candidate_is_in_an_order_in_which_nothing_of_it_is_wrong() {
+    let clock = Arc::new(TokioClock::new());
+    let (port, mut requests) = Port::new(clock, Rng::from_number(1), Flaws::default());
+    let candidacy = SharedCandidacy::new(Arc::new(OnceLock::new()));
+    let mut told = |change: &dyn Fn(&mut CandidacyState)| {
+        candidacy.change_health(&port, ID, change);
+        let told = std::iter::from_fn(|| requests.try_recv().ok());
+        told.map(|told| match told {
+            Request::Command(ID, Command::Unwell(unwell)) => ("unwell", unwell),
+            Request::Command(ID, Command::Healthy(healthy)) => ("healthy", healthy),
+            other => panic!("{other:?}"),
+        })
+        .collect::<Vec<_>>()
+    };
+    let (unwell, healthy) = (|is| ("unwell", is), |is| ("healthy", is));
+    assert_eq!(told(&|state| state.said = Fitness::Unwell), [unwell(true)]);
+    assert_eq!(told(&|state| state.said = Fitness::Unfit), [healthy(false)]);
+    assert_eq!(told(&|state| state.said = Fitness::Unwell), [healthy(true)]);
+    assert_eq!(told(&|state| state.said = Fitness::Fit), [unwell(false)]);
+    assert_eq!(told(&|state| state.said = Fitness::Unfit), [healthy(false), unwell(true)]);
+    assert_eq!(told(&|state| state.said = Fitness::Fit), [unwell(false), healthy(true)]);
+    // Its program says so before its checks say anything, and takes it back.
+    candidacy.state().checked = None;
+    assert_eq!(told(&|state| state.said = Fitness::Unfit), [unwell(true)]);
+    assert_eq!(told(&|state| state.said = Fitness::Fit), []);
+    assert_eq!(told(&|state| state.checked = Some(Health::fit())), [unwell(false), healthy(true)]);
 }
 
 /// A clock that a test moves, and all that its alarm was set to.
