@@ -44,6 +44,9 @@ pub struct Candidate {
     pub hold_until_stopped: bool,
     /// Whether it is unfit to begin with: then it gets in line once it is said to be fit.
     pub unfit: bool,
+    /// For how long it has to be unwell, as a leader, before it looks for an heir: those that are
+    /// so from the same cause know it by then.
+    pub settles: Duration,
     /// Its priority, if it has one: at a vacancy the first in line gives its place to the best, fit
     /// before unwell, then by priority. One that has none, and is well, takes the office that comes
     /// to it; to others it counts as zero.
@@ -75,6 +78,7 @@ impl Candidate {
             fenced: false,
             hold_until_stopped: false,
             unfit: false,
+            settles: Duration::ZERO,
             priority: None,
             prepares: false,
             recorded: false,
@@ -142,6 +146,9 @@ pub enum Command {
     /// Whether the candidate would rather have another lead. It stays in line, and hands its office
     /// to one that is fit. One that is unfit is unwell, too. Peers do nothing about it.
     Unwell(bool),
+    /// Whether what is found of one that is unwell is better by now, and only has to last. Until it
+    /// is not, a leader looks for nobody. Peers do nothing about it.
+    Improving(bool),
     /// Someone looked at the clock and saw that this term is over.
     Lapsed(TermNo),
 }

@@ -152,6 +152,11 @@ policy! {
         UnfitHeir breaks picks_fit_heirs,
         /// A leader whose program leaves hands over to the next in line, fit or not.
         DepartsToUnfit breaks departs_to_the_best,
+        /// A leader that is unwell looks for an heir before others that are so from the same cause
+        /// know it.
+        SearchesAtOnce breaks lets_others_notice,
+        /// A leader that is unwell looks for an heir while what is found of it is better again.
+        SearchesAsItImproves breaks heeds_improvement,
         /// The first in line goes to its end when one behind it is better.
         HeadGoesAway breaks keeps_its_place,
         /// The first in line asks one after the other to take its place, and so does one that was

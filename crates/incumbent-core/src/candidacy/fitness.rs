@@ -6,6 +6,13 @@
 //! is handed over (`Handover::for_health`) to the best that is fit and not behind a foreign
 //! one: from there on it is a handover, and the term ends as `Unwell`.
 //!
+//! *Why it waits before it looks* (`Candidate::settles`): what makes a leader unwell may be shared,
+//! and each candidate notices by a timer of its own. One that has not noticed yet would be taken
+//! for fit, and an office would change hands for nothing. For the same reason it looks for nobody
+//! while what is found of it is better again, and only has to last: others that share the cause may
+//! count as fit before it does. Where that went on for long enough, and ends, it waits anew. A
+//! bench waits for neither, nor does the choice at a vacancy.
+//!
 //! It gives the handover up when it is well again, or its heir is unwell by then. Refused,
 //! timed out or nobody fit: it stays, says why once, and looks again after a TTL (15 s at
 //! most), at those first whom it has not tried (a dead entry that nobody has removed yet says
@@ -25,6 +32,7 @@
 //! empties the counts. Counting can only keep an office where it is: it never decides who
 //! leads, and an unfit leader leaves all the same.
 
+use std::mem;
 use std::time::Duration;
 
 use super::{Candidacy, State};
@@ -58,6 +66,9 @@ pub(super) struct FitnessProgress {
     /// Whether our entry says that we are unwell. `None`: nobody knows before a publication is
     /// answered.
     pub(super) said_unwell: Option<bool>,
+    /// Since when we are unwell; or since when we are not improving any more.
+    unwell_since: Timestamp,
+    improving_since: Option<Timestamp>,
     /// As an unwell leader: when to look for an heir.
     search_at: Timestamp,
     /// As an unwell leader: whom it has tried to hand over to.
@@ -110,14 +121,37 @@ impl Candidacy {
         news.then(|| Op::Publish(held.clone(), self.published, self.publication(self.notices.said_ready)))
     }
 
-    pub(super) fn on_unwell(&mut self, unwell: bool) {
-        self.requested.unwell = unwell;
+    pub(super) fn on_unwell(&mut self, now: Timestamp, unwell: bool) {
+        if mem::replace(&mut self.requested.unwell, unwell) != unwell {
+            (self.fitness.unwell_since, self.fitness.improving_since) = (now, None);
+        }
         if !self.would_rather_go() {
             self.forget_search();
         }
     }
 
-    /// The next search begins anew, and at once.
+    pub(super) fn on_improving(&mut self, now: Timestamp, improving: bool) {
+        let since = self.fitness.improving_since;
+        self.fitness.improving_since = improving.then(|| since.unwrap_or(now));
+        // A check that goes up and down is not to put the search off for ever.
+        let lasted = since.is_some_and(|since| now.since(since) >= self.who.settles);
+        if lasted && !improving {
+            self.fitness.unwell_since = now;
+        }
+    }
+
+    /// From when on a leader that would rather go looks for an heir. `None`: not while it improves.
+    fn searches_from(&self) -> Option<Timestamp> {
+        if self.is_benched() {
+            return Some(Timestamp::ZERO);
+        }
+        let policy = self.settings.policy;
+        let waits = self.fitness.improving_since.is_some() && policy.heeds_improvement();
+        let settles = if policy.lets_others_notice() { self.who.settles } else { Duration::ZERO };
+        (!waits).then(|| self.fitness.unwell_since + settles)
+    }
+
+    /// The next search begins anew, as soon as it may.
     pub(super) fn forget_search(&mut self) {
         self.fitness.search_at = Timestamp::ZERO;
         self.fitness.tried.clear();
@@ -130,7 +164,8 @@ impl Candidacy {
         // What is held back is health. A bench is an order.
         let is_held = self.is_frozen() || (self.is_held_back() && !self.is_benched());
         let is_free = !is_held && self.handover_to_carry_out(held).is_none();
-        (self.would_rather_go() && is_free).then_some(self.fitness.search_at)
+        let from = self.searches_from().filter(|_| self.would_rather_go() && is_free)?;
+        Some(from.max(self.fitness.search_at))
     }
 
     /// As an unwell leader: looks who in line is fit, now and then.
@@ -149,7 +184,8 @@ impl Candidacy {
 
     /// The line was read by a leader that nobody has asked to hand over: it looks for an heir.
     pub(super) fn on_line_searched(&mut self, now: Timestamp, held: &Held, line: &Line, out: &mut Outbox) {
-        if self.next_search(held).is_none() {
+        let is_too_early = self.searches_from().is_some_and(|from| now < from);
+        if self.next_search(held).is_none() || is_too_early {
             return;
         }
         let Some(behind) = line.behind(held) else {

@@ -369,7 +369,7 @@ impl Candidacy {
         self.on_time(now, out);
         match input {
             CandidacyInput::Tick => {}
-            CandidacyInput::Command(command) => self.on_command(command, out),
+            CandidacyInput::Command(command) => self.on_command(now, command, out),
             CandidacyInput::Close => {
                 self.requested.leave = true;
                 self.requested.close = true;

@@ -202,7 +202,7 @@ impl Candidacy {
         self.event(Event::Done { certain }, out);
     }
 
-    pub(super) fn on_command(&mut self, command: Command, out: &mut Outbox) {
+    pub(super) fn on_command(&mut self, now: Timestamp, command: Command, out: &mut Outbox) {
         match command {
             Command::Release => self.on_release(out),
             Command::Leave => self.requested.leave = true,
@@ -233,7 +233,8 @@ impl Candidacy {
             Command::Prepared(nonce, answer) => self.on_prepared(nonce, answer),
             Command::HandOver(within) => self.on_hand_over(within, out),
             Command::Healthy(healthy) => self.requested.unhealthy = !healthy,
-            Command::Unwell(unwell) => self.on_unwell(unwell),
+            Command::Unwell(unwell) => self.on_unwell(now, unwell),
+            Command::Improving(improving) => self.on_improving(now, improving),
             Command::Lapsed(term) => {
                 let step = self.tenure.lapsed(term);
                 self.carry_out(step, out);

@@ -584,7 +584,7 @@ impl<M: From<RankMessage>> RankState<M> {
             }
             // The rank of those who are left decides, whoever leaves and however.
             Command::HandOver(Some(_)) => self.event(Event::NoHeir(Refusal::RankDecides)),
-            Command::HandOver(None) | Command::Prepared(..) | Command::Unwell(_) => {}
+            Command::HandOver(None) | Command::Prepared(..) | Command::Unwell(_) | Command::Improving(_) => {}
             Command::Leave => {
                 self.leaving = true;
                 if !self.tenure.in_office() {

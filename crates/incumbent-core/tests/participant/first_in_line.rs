@@ -39,9 +39,14 @@ pub(crate) fn with_merit(number: u64, merit: Merit) -> Entry {
 impl FirstInLine {
     /// It enlists with this priority and this word, and was told nothing yet.
     pub(crate) fn enlisting(priority: Option<i32>, unwell: bool, behind: Vec<Entry>) -> FirstInLine {
+        FirstInLine::enlisting_as(Candidate { priority, ..candidate() }, unwell, behind)
+    }
+
+    pub(crate) fn enlisting_as(candidate: Candidate, unwell: bool, behind: Vec<Entry>) -> FirstInLine {
+        let priority = candidate.priority;
         let mut driven = Driven::new(Settings::for_ttl(TTL));
         driven.renews = true;
-        driven.handle(Input::Stand(CANDIDACY, Candidate { priority, ..candidate() }));
+        driven.handle(Input::Stand(CANDIDACY, candidate));
         driven.command(Command::Unwell(unwell));
         driven.open();
         let Some((_, Op::Enlist(_, entry))) = &driven.call else { panic!("{:?}", driven.call) };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use incumbent_core::*;
 
-use crate::driven::{TTL, token};
+use crate::driven::{TTL, candidate, token};
 use crate::first_in_line::{FirstInLine, with_merit};
 
 /// Somebody else in line.
@@ -263,16 +263,132 @@ fn a_change_that_was_refused_takes_no_other_from_the_count() {
     assert!(falls_ill(&mut driven).held_back.is_some(), "three have been seen");
 }
 
+const SETTLES: Duration = Duration::from_secs(4);
+
+/// A leader that waits so long before it looks for an heir, with one that is fit behind it.
+fn settling() -> FirstInLine {
+    let candidate = Candidate { settles: SETTLES, ..candidate() };
+    let mut driven = FirstInLine::enlisting_as(candidate, false, vec![other(7, false)]);
+    driven.stands();
+    driven
+}
+
+/// After how many seconds it looks for an heir, of so many at most.
+fn looks_within(driven: &mut FirstInLine, most: u64) -> Option<u64> {
+    for second in 0..=most {
+        while let Some((_, Op::Standing(..))) = driven.call {
+            driven.stands();
+        }
+        if let Some((_, Op::Line(..))) = driven.call {
+            return Some(second);
+        }
+        assert!(driven.call.is_none(), "{:?}", driven.call);
+        driven.pass(Duration::from_secs(1));
+    }
+    None
+}
+
+fn says(driven: &mut FirstInLine, unwell: bool) {
+    driven.unwell(unwell);
+    assert_eq!(driven.publishes().merit.unwell, unwell);
+}
+
 #[test]
-fn one_that_falls_ill_again_looks_at_once_and_says_again_why_it_stays() {
-    let mut driven = FirstInLine::unwell_before(vec![]);
+fn what_all_notice_one_after_the_other_moves_no_office() {
+    let mut driven = settling();
+    says(&mut driven, true);
+    // The other notices last of all.
+    driven.pass(SETTLES - Duration::from_secs(1));
+    driven.behind = vec![other(7, true)];
+    assert_eq!(looks_within(&mut driven, 9), Some(1));
     driven.reads_line();
-    driven.unwell(false);
-    assert!(!driven.publishes().merit.unwell);
+    assert_eq!(driven.events().last(), Some(&Event::Stays(Stay::NobodyFit)));
     assert!(driven.call.is_none(), "{:?}", driven.call);
-    driven.unwell(true);
-    assert!(driven.publishes().merit.unwell);
+}
+
+#[test]
+fn one_that_stays_unwell_alone_hands_over_once_all_others_would_have_noticed() {
+    let mut driven = settling();
+    says(&mut driven, true);
+    assert_eq!(looks_within(&mut driven, 9), Some(SETTLES.as_secs()));
     driven.reads_line();
+    assert!(driven.writes().handover.unwrap().for_health);
+}
+
+#[test]
+fn an_order_to_the_bench_waits_for_nobody_to_notice() {
+    let mut driven = settling();
+    says(&mut driven, true);
+    let order = BenchOrder::new("a", Nonce(1), None, "new disk");
+    driven.reads(driven.office.clone().with_benched(Benched::default().with(order)));
+    driven.reads_line();
+    assert!(driven.writes().handover.unwrap().for_bench);
+}
+
+/// It was unwell before it led: whoever shares the cause has noticed.
+#[test]
+fn one_that_comes_into_office_unwell_looks_at_once() {
+    let candidate = Candidate { settles: SETTLES, ..candidate() };
+    let mut driven = FirstInLine::enlisting_as(candidate, true, vec![other(7, false)]);
+    driven.pass(SETTLES);
+    driven.behind = vec![];
+    driven.stands();
+    driven.reads_line();
+    assert!(driven.is_elected(), "nobody is better: {:?}", driven.events());
+    assert_eq!(looks_within(&mut driven, 9), Some(0));
+}
+
+/// Of those that share a cause, the leader may be the last that counts as fit again.
+#[test]
+fn while_what_is_found_of_it_is_better_a_leader_looks_for_nobody() {
+    let mut driven = settling();
+    says(&mut driven, true);
+    driven.command(Command::Improving(true));
+    assert_eq!(looks_within(&mut driven, 9), None);
+    // The cause is back, and the others have to notice again.
+    driven.command(Command::Improving(false));
+    assert_eq!(looks_within(&mut driven, 9), Some(SETTLES.as_secs()));
+}
+
+/// A check that goes up and down keeps no office.
+#[test]
+fn what_is_better_for_a_moment_puts_the_search_off_for_that_moment_only() {
+    let mut driven = settling();
+    says(&mut driven, true);
+    driven.command(Command::Improving(true));
+    driven.pass(SETTLES - Duration::from_secs(1));
+    driven.command(Command::Improving(false));
+    assert_eq!(looks_within(&mut driven, 9), Some(1));
+}
+
+#[test]
+fn whoever_improves_or_falls_ill_anew_while_the_line_is_read_chooses_nobody_by_it() {
+    for improves in [true, false] {
+        let mut driven = settling();
+        says(&mut driven, true);
+        assert!(looks_within(&mut driven, 9).is_some());
+        if improves {
+            driven.command(Command::Improving(true));
+        } else {
+            driven.unwell(false);
+            driven.unwell(true);
+        }
+        driven.reads_line();
+        assert!(driven.call.is_none(), "{:?}", driven.call);
+    }
+}
+
+#[test]
+fn one_that_falls_ill_again_looks_as_soon_as_it_may_and_says_again_why_it_stays() {
+    let mut driven = settling();
+    driven.behind = vec![];
+    for _ in 0..2 {
+        says(&mut driven, true);
+        assert_eq!(looks_within(&mut driven, 9), Some(SETTLES.as_secs()), "before the next look of the last time");
+        driven.reads_line();
+        says(&mut driven, false);
+        assert!(driven.call.is_none(), "{:?}", driven.call);
+    }
     let said = driven.events().iter().filter(|event| **event == Event::Stays(Stay::NobodyFit)).count();
     assert_eq!(said, 2);
 }

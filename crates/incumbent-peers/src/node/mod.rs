@@ -242,7 +242,7 @@ impl Node {
                 }
             }
             Command::Release | Command::Transfer(..) | Command::HandOver(_) => {}
-            Command::Prepared(..) | Command::Unwell(_) | Command::Lapsed(_) => {}
+            Command::Prepared(..) | Command::Unwell(_) | Command::Improving(_) | Command::Lapsed(_) => {}
         }
         self.input(Input::Command(command));
     }

@@ -387,7 +387,7 @@ impl Consensus {
             }
             // One that gives its office back hands it to an heir as it is.
             Command::HandOver(Some(_)) => self.event(Event::NoHeir(Refusal::NoHeir)),
-            Command::HandOver(None) | Command::Prepared(..) | Command::Unwell(_) => {}
+            Command::HandOver(None) | Command::Prepared(..) | Command::Unwell(_) | Command::Improving(_) => {}
             Command::Leave => self.leave(now, LossReason::Resigned),
         }
     }
