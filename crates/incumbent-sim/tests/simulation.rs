@@ -68,7 +68,8 @@ fn fixed_seeds_of_peers_break_no_rule_and_much_happens_meanwhile() {
 #[test]
 fn every_known_bad_variant_of_the_store_is_caught() {
     let caught = all_are_caught(World::Store, 5_000);
-    // What keeps a host from being shot for nothing is caught by what says so.
+    // What keeps a host from being shot for nothing, and an office from changing hands for nothing,
+    // is caught by what says so.
     for (flaw, rule) in [
         (Flaw::ElectedBeforeOpening, "TERMS"),
         (Flaw::ClosesBeforeStop, "TERMS"),
@@ -77,6 +78,8 @@ fn every_known_bad_variant_of_the_store_is_caught() {
         (Flaw::ShotWithoutClaim, "F1"),
         (Flaw::ShotAtEachInterval, "F2"),
         (Flaw::ShotAtOnce, "SHOT"),
+        (Flaw::SearchesAtOnce, "FITNESS"),
+        (Flaw::SearchesAsItImproves, "FITNESS"),
     ] {
         let (_, violation) = caught.iter().find(|(variant, _)| *variant == Variant::Core(flaw)).expect("it is one");
         assert_eq!(violation.rule, rule, "{flaw:?}: {violation}");

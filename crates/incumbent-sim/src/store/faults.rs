@@ -375,6 +375,7 @@ impl World {
         self.on_stale_server.clear();
         self.server_down = false;
         self.server_full = false;
+        self.causes_end();
         let dead = self.entries_of_the_silent();
         for process in 0..self.processes.len() {
             self.resume(process);

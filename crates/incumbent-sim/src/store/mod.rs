@@ -4,6 +4,7 @@
 //! each answer can be late, lost and doubled, and the server, the clocks and the resources can be
 //! wrong in ways of their own.
 
+mod causes;
 mod checker;
 mod faults;
 mod network;

@@ -297,6 +297,7 @@ impl World {
         }
         if let Op::SetOffice(name, _, to) = &op {
             self.check_departure(process, candidacy, name, to);
+            self.note_unwell_choice(process, candidacy, to);
         }
         if let Some(epoch) = epoch {
             self.processes[process].epoch = epoch.0;

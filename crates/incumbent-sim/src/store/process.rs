@@ -34,6 +34,8 @@ pub(crate) struct User {
     pub(crate) failed: bool,
     pub(crate) healthy: bool,
     pub(crate) unwell: bool,
+    /// By which notice it has chosen an heir for its health, the last time, and when.
+    pub(crate) chose: Option<(Nonce, u64)>,
     /// It is about to leave: whom it has asked to take its office, and by which notices.
     pub(crate) departure: Option<Vec<(Nonce, Token)>>,
     /// It does something before it takes over, and has done so for these handovers.

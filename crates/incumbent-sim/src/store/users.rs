@@ -7,6 +7,7 @@ use incumbent_core::{
     Timestamp, Title, Token,
 };
 
+use super::causes::Shared;
 use super::checker::Belief;
 use super::operator::{Act, Operator};
 use super::process::{Term, Told, User, name_of};
@@ -65,6 +66,8 @@ pub(crate) enum Deed {
         candidacy: CandidacyId,
         nonce: Nonce,
     },
+    /// Something makes all of an election unwell.
+    Shared(Shared),
     /// Anything.
     Random,
     /// An operator does something.
@@ -107,10 +110,10 @@ impl World {
                 self.set_healthy(process, candidacy, true)
             }
             Deed::FallIll { process, boot, candidacy } if self.runs(process, boot) && self.stormy => {
-                self.set_unwell(process, candidacy, true)
+                self.set_unwell_alone(process, candidacy, true)
             }
             Deed::GetWell { process, boot, candidacy } if self.runs(process, boot) => {
-                self.set_unwell(process, candidacy, false)
+                self.set_unwell_alone(process, candidacy, false)
             }
             Deed::Leave { process, boot, candidacy } if self.runs(process, boot) => self.leave(process, candidacy),
             Deed::Readied { process, boot, candidacy, nonce } if self.runs(process, boot) => {
@@ -124,6 +127,7 @@ impl World {
             | Deed::FallIll { .. }
             | Deed::GetWell { .. }
             | Deed::Leave { .. } => {}
+            Deed::Shared(shared) => self.on_shared(shared),
             Deed::Random => self.act_at_random(),
             Deed::Operate => self.operate(),
         }
@@ -135,7 +139,7 @@ impl World {
         users.filter(|user| user.election == election).any(|user| user.unconfirmed == Some(token))
     }
 
-    fn runs(&self, process: usize, boot: u32) -> bool {
+    pub(crate) fn runs(&self, process: usize, boot: u32) -> bool {
         let state = &self.processes[process];
         state.boot == boot && state.machine.is_some()
     }
@@ -175,6 +179,7 @@ impl World {
             failed: false,
             healthy: true,
             unwell: false,
+            chose: None,
             prepares,
             readied: Default::default(),
             departure: None,
@@ -201,6 +206,8 @@ impl World {
             fenced,
             hold_until_stopped,
             priority,
+            unfit: self.causes[election].is_there(),
+            settles: self.causes[election].settles,
             prepares,
             recorded,
             fence_delay,
@@ -208,6 +215,7 @@ impl World {
             ..Candidate::new(name, name_of(process))
         };
         self.command(process, Input::Stand(id, candidate));
+        self.find_cause(process, id, election);
     }
 
     fn stopped(&mut self, process: usize, candidacy: CandidacyId, token: Token) {
@@ -282,7 +290,7 @@ impl World {
         let term = user.term.clone().filter(|_| !user.stopping);
         let boot = state.boot;
         if self.dice.below(6) == 0 {
-            self.set_unwell(process, candidacy, true);
+            self.set_unwell_alone(process, candidacy, true);
             let delay = self.dice.below(self.scenario.ttl() * 6);
             return self.after(delay, Happening::Deed(Deed::GetWell { process, boot, candidacy }));
         }
@@ -600,6 +608,7 @@ impl World {
         if why == LossReason::Unwell {
             self.checker.handed_over_for_health(self.now, election, token, &fit);
             self.checker.changes_for_health(self.now, election, token, &changes);
+            self.check_cause(process, candidacy, election, token);
         }
         if matches!(why, LossReason::Transferred | LossReason::Resigned | LossReason::Unwell) {
             self.checker.asked_to_go(self.now, election, token);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use incumbent_core::{Answer, CandidacyId, ElectionName, Event, Fault, Input, Output, Participant, Rng, Token};
 use incumbent_store::LineKind;
 
+use super::causes::Cause;
 use super::checker::Checker;
 use super::faults::Mishap;
 use super::operator::Operator;
@@ -120,6 +121,8 @@ pub(crate) struct World {
     pub(crate) ranked: Vec<bool>,
     /// Leaders fall ill soon, and are well again when they lead no more.
     pub(crate) flapping: bool,
+    /// What makes all of an election unwell.
+    pub(crate) causes: Vec<Cause>,
     /// For what is drawn beside everything else.
     pub(crate) dice: Rng,
     pub(crate) server: Server,
@@ -161,6 +164,7 @@ impl World {
             false => LocalClock::new(1 + rng.below(1 << 40), rng.below(2 * drift as u64 + 1) as i64 - drift),
         };
         let mut dice = Rng::from_number(!seed);
+        let mut fate = Rng::from_number(seed.rotate_left(32));
         // The bounds of deaths and orders have no room for another handover.
         let is_ranked = matches!(scenario.kind, Kind::Quiet | Kind::Chaos) && scenario.shape.line == LineKind::Fair;
         let names = ["jobs/a", "jobs/b", "c", "d", "e"]
@@ -174,6 +178,7 @@ impl World {
             recorded: (0..scenario.elections).map(|_| dice.below(2) == 0 || scenario.kind == Kind::Outage).collect(),
             ranked: (0..scenario.elections).map(|_| is_ranked && dice.below(2) == 0).collect(),
             flapping: dice.below(6) == 0 && scenario.kind == Kind::Chaos,
+            causes: (0..scenario.elections).map(|_| Cause::new(&scenario, fate.fork())).collect(),
             dice,
             server: Server::new(scenario.shape, scenario.granted, scenario.proof, variant),
             processes: (0..scenario.processes).map(|_| Process::new(clock(&mut rng))).collect(),
@@ -209,6 +214,7 @@ impl World {
             self.after(self.scenario.longest_ttl() * 2, Happening::Phase(Phase::Order));
         }
         self.plan_acts();
+        self.plan_causes();
         self.after(self.scenario.chaos, Happening::Phase(Phase::Heal));
     }
 
