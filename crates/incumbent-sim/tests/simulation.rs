@@ -78,6 +78,10 @@ fn every_known_bad_variant_of_the_store_is_caught() {
         (Flaw::ShotWithoutClaim, "F1"),
         (Flaw::ShotAtEachInterval, "F2"),
         (Flaw::ShotAtOnce, "SHOT"),
+        (Flaw::HeadGoesAway, "PLACE"),
+        (Flaw::HandsOnAgain, "PLACE"),
+        (Flaw::UnfitHeir, "FITNESS"),
+        (Flaw::StaleFitness, "FITNESS"),
         (Flaw::SearchesAtOnce, "FITNESS"),
         (Flaw::SearchesAsItImproves, "FITNESS"),
     ] {

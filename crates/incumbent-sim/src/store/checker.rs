@@ -49,6 +49,8 @@ struct Record {
     offers: BTreeMap<Token, Nonce>,
     /// Those whose place was given to them by one that was not in office.
     given: BTreeSet<Token>,
+    /// How often that was done since somebody led.
+    given_since: u32,
     /// The terms that were ever open in the record.
     opened: BTreeSet<Token>,
     /// Who has claimed which shot at which term, and the shots that were fired.
@@ -257,6 +259,7 @@ impl Checker {
         self.terms += 1;
         let record = &mut self.elections[election];
         record.changes += 1;
+        record.given_since = 0;
         if !record.elected.insert(belief.token) {
             self.fail(now, "S6", format!("{:?} of e{election} is in office for the second time", belief.token));
         }
@@ -434,10 +437,25 @@ impl Checker {
         }
     }
 
-    /// A guarded withdrawal was carried out.
-    pub(crate) fn place_given(&mut self, election: usize, token: Token, heir: Token) {
-        if !self.was_elected(election, token) {
-            self.elections[election].given.insert(heir);
+    /// A guarded withdrawal was carried out. Once in a vacancy, whoever is first in line.
+    pub(crate) fn place_given(&mut self, now: u64, election: usize, token: Token, heir: Token) {
+        if self.was_elected(election, token) {
+            return;
+        }
+        let record = &mut self.elections[election];
+        record.given.insert(heir);
+        record.given_since += 1;
+        if record.given_since > 1 {
+            let text =
+                format!("{token:?} of e{election} gives its place to {heir:?}, which is not the first to get it");
+            self.fail(now, "PLACE", text);
+        }
+    }
+
+    /// An operator's order has replaced the notice by which a place was given: nobody can know.
+    pub(crate) fn notice_replaced(&mut self, election: usize, was: &Office, is: &Office) {
+        if was.handover.is_some() && was.handover != is.handover {
+            self.elections[election].given_since = 0;
         }
     }
 

@@ -154,8 +154,9 @@ impl World {
             }
         };
         self.checker.office_written(self.now, election, fields, &was, &is);
-        if matches!(from, Sender::Process { .. }) {
-            self.checker.place_offered(self.now, election, &was, &is);
+        match from {
+            Sender::Process { .. } => self.checker.place_offered(self.now, election, &was, &is),
+            Sender::Operator(_) => self.checker.notice_replaced(election, &was, &is),
         }
         for token in self.checker.terms_written(self.now, election, &was.terms, &is.terms) {
             if self.work_goes_on(election, token) {
@@ -179,7 +180,7 @@ impl World {
                 if heir.is_some()
                     && let Some(notice) = notice
                 {
-                    self.checker.place_given(election, held.token, notice.token);
+                    self.checker.place_given(self.now, election, held.token, notice.token);
                 }
                 let heir = heir.or(notice.map(|heir| &heir.entry));
                 Withdrawal::Done { heir_first: head.as_ref() == heir }
