@@ -10,7 +10,7 @@ use crate::error::{CandidacyError, StandError};
 use crate::health::{Fitness, Health, HealthChecks, Monitor};
 use crate::leadership::Leadership;
 use crate::observer::{CandidateInfo, Observation, Observer};
-use crate::port::{SharedCandidacy, TermState};
+use crate::port::{CandidacyState, SharedCandidacy, TermState};
 use crate::term::Term;
 use crate::witness::Sighting;
 
@@ -173,9 +173,10 @@ impl<F: Fencing> Candidacy<F> {
         let (name, election) = (self.name.clone(), self.election.name.clone());
         let (shared, port, id): (Weak<_>, _, _) =
             (Arc::downgrade(&self.shared), self.election.client.port.downgrade(), self.id);
-        let monitor = Monitor::start(checks, self.election.client.port.rng(), move |found| {
+        let monitor = Monitor::start(checks, self.election.client.port.rng(), move |found, improves| {
             let (Some(shared), Some(port)) = (shared.upgrade(), port.upgrade()) else { return };
-            match shared.change_health(&port, id, |state| state.checked = Some(found.clone())) {
+            let change = |state: &mut CandidacyState| (state.checked, state.improves) = (Some(found.clone()), improves);
+            match shared.change_health(&port, id, change) {
                 Some((Some(_), health)) if health.fitness == Fitness::Fit => {
                     tracing::info!(%election, "{name} is fit again");
                 }

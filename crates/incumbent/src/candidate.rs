@@ -3,6 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use incumbent_core::{LossReason, Origin, check_candidate_name, check_value};
@@ -263,6 +264,7 @@ impl<F: Fencing> Candidate<F> {
             fenced: !self.fences.is_empty(),
             hold_until_stopped: self.hold_until_stopped,
             unfit: is_checked,
+            settles: if is_checked { self.health.timing.settles() } else { Duration::ZERO },
             priority: self.priority,
             recorded: self.recorded,
             origin,

@@ -167,10 +167,13 @@ pub(crate) struct CandidacyState {
     pub(crate) no_heir: (u64, Option<Refusal>),
     /// What its checks have found. `None`: not known yet.
     pub(crate) checked: Option<Health>,
+    /// What they have found lately is better than that, and only has to last.
+    pub(crate) improves: bool,
     /// What its program says.
     pub(crate) said: Fitness,
-    /// The machine was told that it is not fit.
+    /// The machine was told that it is not fit, and that it improves.
     told_unwell: bool,
+    told_improving: bool,
     /// Runs its checks.
     pub(crate) monitor: Option<Monitor>,
 }
@@ -210,8 +213,10 @@ impl SharedCandidacy {
             refused: (0, None),
             no_heir: (0, None),
             checked: Some(Health::fit()),
+            improves: false,
             said: Fitness::Fit,
             told_unwell: false,
+            told_improving: false,
             monitor: None,
         };
         Arc::new(SharedCandidacy {
@@ -250,10 +255,14 @@ impl SharedCandidacy {
         let was_unwell = std::mem::replace(&mut state.told_unwell, is_unwell);
         let unwell = (is_unwell != was_unwell).then_some(Command::Unwell(is_unwell));
         let healthy = (may_stand != might_stand).then_some(Command::Healthy(may_stand));
+        // A program's word has to be taken back.
+        let improves = is.fitness == Fitness::Unwell && state.improves && state.said == Fitness::Fit;
+        let was_improving = std::mem::replace(&mut state.told_improving, improves);
+        let improving = (improves != was_improving).then_some(Command::Improving(improves));
         // One that is to leave says nothing else first, and one that comes back says in line how it
         // is.
         let commands = if may_stand { [unwell, healthy] } else { [healthy, unwell] };
-        for command in commands.into_iter().flatten() {
+        for command in commands.into_iter().chain([improving]).flatten() {
             // With the lock in hand: the driver hears of it in the order in which it was said.
             port.command(id, command);
         }

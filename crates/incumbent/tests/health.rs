@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test speaks by panicking")]
 
+use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use incumbent::health::{Fitness, Health, HealthCheck, HealthChecks};
+use incumbent::health::{Fitness, Health, HealthCheck, HealthChecks, TcpCheck};
 use incumbent::{
     Candidacy, CandidacyEvent, Candidate, CandidateInfo, Client, Leadership, LossReason, Role, StandError,
 };
@@ -95,6 +97,12 @@ impl Fixture {
         Client::connect(&self.url).await.unwrap().election("e").unwrap().candidate(name)
     }
 
+    /// One that outlasts a machine that is very busy.
+    async fn patient_candidate(&self, name: &str) -> Candidate {
+        let client = Client::builder().ttl(Duration::from_secs(60)).connect(&self.url).await.unwrap();
+        client.election("e").unwrap().candidate(name)
+    }
+
     async fn line(&self) -> Vec<String> {
         self.names_of(|_| true).await
     }
@@ -170,7 +178,9 @@ async fn an_unwell_leader_stays_where_nobody_is_better_and_says_so() {
 async fn an_unwell_leader_hands_over_and_comes_back_in_line_as_it_is() {
     for fixture in Fixture::all("unwell-hands-over") {
         let told = Told::new(Health::fit());
-        let mut first = fixture.candidate("a").await.health(often(told.clone())).stand().await.unwrap();
+        // It waits that long for others that may share the cause.
+        let checks = often(told.clone()).timeout(Duration::from_secs(5));
+        let mut first = fixture.candidate("a").await.health(checks).stand().await.unwrap();
         let office = lead(&mut first).await;
         let mut second = fixture.candidate("b").await.stand().await.unwrap();
         told.say(Health::unwell("slow"));
@@ -183,6 +193,62 @@ async fn an_unwell_leader_hands_over_and_comes_back_in_line_as_it_is() {
         until("well again", async || fixture.unwell().await.is_empty()).await;
         assert_eq!(fixture.line().await, ["b", "a"], "nobody is moved for that");
     }
+}
+
+/// Takes every connection at an address.
+struct Listening {
+    address: String,
+    ends: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Listening {
+    fn at(address: &str) -> Listening {
+        let (listener, ends) = (TcpListener::bind(address).unwrap(), Arc::new(AtomicBool::new(false)));
+        let (address, has_ended) = (listener.local_addr().unwrap().to_string(), ends.clone());
+        let thread = thread::spawn(move || {
+            let _ = listener.incoming().find(|_| has_ended.load(Ordering::SeqCst));
+        });
+        Listening { address, ends, thread }
+    }
+
+    fn end(self) {
+        self.ends.store(true, Ordering::SeqCst);
+        // Whoever connects next ends it: somebody else may have.
+        let _ = TcpStream::connect(&self.address);
+        self.thread.join().unwrap();
+    }
+}
+
+/// The leader is the first that notices, and the last that counts as fit again.
+async fn shared_by_all(fixture: Fixture) {
+    let listening = Listening::at("127.0.0.1:0");
+    let address = listening.address.clone();
+    let checks = || HealthChecks::new().check(TcpCheck::new(&address)).timeout(Duration::from_secs(10));
+    let first = checks().every(Duration::from_millis(20)).well_for(Duration::from_secs(15));
+    let mut first = fixture.patient_candidate("a").await.health(first).stand().await.unwrap();
+    let office = lead(&mut first).await;
+    let mut others = Vec::new();
+    for name in ["b", "c"] {
+        let checks = checks().every(Duration::from_millis(500)).well_for(Duration::ZERO);
+        others.push(fixture.patient_candidate(name).await.health(checks).stand().await.unwrap());
+    }
+    let all = ["a", "b", "c"];
+    listening.end();
+    until("all have noticed", async || fixture.unwell().await == all).await;
+    let listening = Listening::at(&address);
+    until("the others are fit", async || fixture.unwell().await == ["a"]).await;
+    until("and so is the leader", async || fixture.unwell().await.is_empty()).await;
+    office.check().expect("it has led all the while");
+    assert_eq!(fixture.line().await, all, "nobody has made room for anybody");
+    drop((first, others));
+    listening.end();
+}
+
+#[tokio::test]
+async fn what_all_find_moves_no_office_neither_when_it_comes_nor_when_it_goes() {
+    let [memory, file] = Fixture::all("shared");
+    tokio::join!(shared_by_all(memory), shared_by_all(file));
 }
 
 /// Its program's word and its checks': the worse one counts.

@@ -107,7 +107,9 @@ fn a_check_that_does_not_end_is_killed_and_costs_the_office() {
 fn an_unwell_leader_hands_over_to_one_that_is_fit_and_stays_where_there_is_none() {
     let host = Host::new();
     tell(&host, "1");
-    let mut first = start_checked(&host, "a", &["--health-cmd", CODE]);
+    // It waits that long for others that may share the cause.
+    let checks = ["--health-interval", "20ms", "--health-timeout", "10s", "--health-cmd", CODE];
+    let mut first = host.start_lonely("a", &checks);
     host.until_logged("start 1 a");
     first.until_ever_said("unwell, and in office all the same: nobody else in line is fit");
     let shown = |args: &[&str]| host.run(args.iter().copied()).out;

@@ -190,6 +190,7 @@ fn a_machine_is_told_how_its_candidate_is_in_an_order_in_which_nothing_of_it_is_
         told.map(|told| match told {
             Request::Command(ID, Command::Unwell(unwell)) => ("unwell", unwell),
             Request::Command(ID, Command::Healthy(healthy)) => ("healthy", healthy),
+            Request::Command(ID, Command::Improving(improving)) => ("improving", improving),
             other => panic!("{other:?}"),
         })
         .collect::<Vec<_>>()
@@ -206,6 +207,16 @@ fn a_machine_is_told_how_its_candidate_is_in_an_order_in_which_nothing_of_it_is_
     assert_eq!(told(&|state| state.said = Fitness::Unfit), [unwell(true)]);
     assert_eq!(told(&|state| state.said = Fitness::Fit), []);
     assert_eq!(told(&|state| state.checked = Some(Health::fit())), [unwell(false), healthy(true)]);
+    // What its checks find is better: its program's word is stronger, and who is fit is that.
+    let improving = |is| ("improving", is);
+    let finds = |found: Health, improves| {
+        move |state: &mut CandidacyState| (state.checked, state.improves) = (Some(found.clone()), improves)
+    };
+    assert_eq!(told(&finds(Health::unwell("slow"), false)), [unwell(true)]);
+    assert_eq!(told(&finds(Health::unwell("slow"), true)), [improving(true)]);
+    assert_eq!(told(&|state| state.said = Fitness::Unwell), [improving(false)]);
+    assert_eq!(told(&|state| state.said = Fitness::Fit), [improving(true)]);
+    assert_eq!(told(&finds(Health::fit(), false)), [unwell(false), improving(false)]);
 }
 
 /// A clock that a test moves, and all that its alarm was set to.

@@ -35,6 +35,17 @@ impl Default for Timing {
     }
 }
 
+impl Timing {
+    /// For how long one of two candidates that ask the same may be unwell before the other is. One
+    /// has asked just before the cause came, and waits longest before it asks again; the other asks
+    /// at once, and soonest. One may have to wait for an answer where the other is refused.
+    pub(crate) fn settles(self) -> Duration {
+        let results = u32::try_from(self.down_after).unwrap_or(u32::MAX);
+        let apart = (self.interval / 5).saturating_mul(results);
+        apart.saturating_add(self.interval).saturating_add(self.timeout)
+    }
+}
+
 /// One check. Monotonic time and not the boot clock's: a run that was suspended with its machine
 /// did not hang.
 #[derive(Debug)]
@@ -87,6 +98,11 @@ impl Assessment {
     /// `None`: nothing is known yet.
     pub(super) fn verdict(&self) -> Option<&Health> {
         self.verdict.as_ref()
+    }
+
+    /// Whether all that it has found lately is better than its verdict, and only has to last.
+    pub(super) fn is_improving(&self) -> bool {
+        self.better_since.is_some()
     }
 
     /// When [`tick`](Assessment::tick) is due. `None`: a run has been found to hang, and only its
@@ -385,6 +401,36 @@ mod tests {
         }
         let verdict = checked.assessment.verdict().unwrap().to_string();
         assert_eq!(verdict, "unwell: took 2.0 s to answer, 2.0 s is the limit");
+    }
+
+    #[test]
+    fn it_improves_from_the_first_better_result_to_the_next_bad_one() {
+        let mut checked = Checked::new();
+        checked.check(Fit);
+        checked.sicken();
+        let improves = [Fit, Fit, Unwell, Fit].map(|found| {
+            checked.check(found);
+            checked.assessment.is_improving()
+        });
+        assert_eq!(improves, [true, true, false, true]);
+        checked.recover();
+        assert!(!checked.assessment.is_improving(), "it is well");
+    }
+
+    /// The cause comes just before one of them asks, and just after the other has.
+    #[test]
+    fn the_last_to_notice_a_cause_does_so_before_the_first_has_settled() {
+        for down_after in [1, 3, 10] {
+            for took in [0, 2, 4].map(Duration::from_secs) {
+                let timing = Timing { down_after, ..Timing::default() };
+                let (soonest, latest) = (timing.interval.mul_f64(0.9), timing.interval.mul_f64(1.1));
+                let further = u32::try_from(down_after - 1).expect("few");
+                let first = soonest.max(took) * further + took;
+                let last = latest + latest.max(took) * further + took;
+                assert!(last - first <= timing.settles(), "{:?} {:?}", last - first, timing.settles());
+            }
+        }
+        assert_eq!(Timing::default().settles(), Duration::from_secs(10));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! | fitness | what it says | what follows |
 //! | --- | --- | --- |
 //! | [`Fit`](Fitness::Fit) | all is well | nothing |
-//! | [`Unwell`](Fitness::Unwell) | somebody else would be better | its entry says so, and a leader hands its office to the first in line that is fit; if there is none, it stays |
+//! | [`Unwell`](Fitness::Unwell) | somebody else would be better | its entry says so, and a leader hands its office to the best in line that is still fit once others that share the cause would have noticed it; if there is none, it stays |
 //! | [`Unfit`](Fitness::Unfit) | this candidate does harm | it leaves the line, and its office after draining; once fit, it gets back in line |
 //!
 //! A candidate with checks gets in line once each of them has said something, and not before.
@@ -180,6 +180,10 @@ pub trait HealthCheck: Send + 'static {
 /// candidate worse; five that are better make it better, if they have lasted for 30 s. A check that
 /// makes it worse again within an hour doubles these 30 s, up to 10 min. The first result of all
 /// counts at once. A run without an answer after three times its 2 s counts at once, too.
+///
+/// A leader that is unwell waits for an interval, the 2 s, and a fifth of the interval for each of
+/// the three results, before it hands over: others that share the cause have noticed it by then, if
+/// they are checked as often.
 ///
 /// A clone shares the checks: those of two candidates take turns.
 #[derive(Clone, Debug, Default)]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use incumbent_core::Rng;
 
 use super::assessment::{Assessment, overall};
-use super::{Health, HealthChecks, SharedCheck};
+use super::{Fitness, Health, HealthChecks, SharedCheck};
 
 /// Checks until it is dropped. A check that hangs then keeps its thread until it ends.
 #[derive(Debug)]
@@ -34,11 +34,11 @@ struct Checked {
 
 impl Monitor {
     /// `report` is called on a thread of its own when the candidate's health is known, and whenever
-    /// it has changed.
+    /// it has changed; and with whether what was found lately is better, and only has to last.
     pub(crate) fn start(
         checks: HealthChecks,
         mut rng: Rng,
-        mut report: impl FnMut(&Health) + Send + 'static,
+        mut report: impl FnMut(&Health, bool) + Send + 'static,
     ) -> io::Result<Monitor> {
         let (told, inbox) = channel();
         let mut checked = Vec::new();
@@ -79,8 +79,14 @@ fn answer_runs(index: usize, check: &SharedCheck, within: Duration, runs: &Recei
     }
 }
 
+/// Whether all that make the candidate what it is find lately that it is better.
+fn is_improving(checked: &[Checked], fitness: Fitness) -> bool {
+    let says_so = |check: &&Checked| check.assessment.verdict().is_some_and(|verdict| verdict.fitness == fitness);
+    fitness != Fitness::Fit && checked.iter().filter(says_so).all(|check| check.assessment.is_improving())
+}
+
 /// The monitor's thread.
-fn watch(mut checked: Vec<Checked>, inbox: &Receiver<Told>, report: &mut dyn FnMut(&Health)) {
+fn watch(mut checked: Vec<Checked>, inbox: &Receiver<Told>, report: &mut dyn FnMut(&Health, bool)) {
     let mut reported = None;
     loop {
         let now = Instant::now();
@@ -91,9 +97,10 @@ fn watch(mut checked: Vec<Checked>, inbox: &Receiver<Told>, report: &mut dyn FnM
             }
         }
         let health = overall(checked.iter().map(|check| (check.name.as_str(), check.assessment.verdict())));
-        if let Some(health) = health.filter(|health| reported.as_ref() != Some(health)) {
-            report(&health);
-            reported = Some(health);
+        let news = health.map(|health| (is_improving(&checked, health.fitness), health));
+        if let Some((improves, health)) = news.filter(|news| reported.as_ref() != Some(news)) {
+            report(&health, improves);
+            reported = Some((improves, health));
         }
         let next = checked.iter().filter_map(|check| check.assessment.next_timeout()).min();
         let wait = next.map_or(Duration::from_secs(3600), |next| next.saturating_duration_since(Instant::now()));
