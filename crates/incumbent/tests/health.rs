@@ -3,12 +3,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test speaks by panicking")]
 
 use std::net::{TcpListener, TcpStream};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use incumbent::health::{Fitness, Health, HealthCheck, HealthChecks, TcpCheck};
+use incumbent::store::TokioClock;
+use incumbent::store::memory::{MemoryStore, Shape};
 use incumbent::{
     Candidacy, CandidacyEvent, Candidate, CandidateInfo, Client, Leadership, LossReason, Role, StandError,
 };
@@ -378,4 +381,47 @@ async fn a_leadership_is_checked_as_long_as_it_lasts_and_no_longer() {
     let alive = Arc::downgrade(&told.runs);
     drop((office, told));
     until("the checks have ended", async || alive.upgrade().is_none()).await;
+}
+
+/// Stands for ten minutes, and says each second how it is. How often it was elected.
+async fn stands_for_ten_minutes(mut candidacy: Candidacy, is_unwell: impl Fn(u64, bool) -> bool) -> usize {
+    let (mut office, mut elected) = (None::<Leadership>, 0);
+    for second in 0..600 {
+        let unwell = is_unwell(second, office.is_some());
+        candidacy.set_fitness(if unwell { Fitness::Unwell } else { Fitness::Fit });
+        let mut over = pin!(tokio::time::sleep(Duration::from_secs(1)));
+        loop {
+            let term = office.as_ref().map(Leadership::term);
+            tokio::select! {
+                () = &mut over => break,
+                won = candidacy.elected(), if term.is_none() => {
+                    office = won.unwrap();
+                    elected += 1;
+                }
+                _ = async { term.as_ref().unwrap().stopping().await }, if term.is_some() => office = None,
+            }
+        }
+    }
+    elected
+}
+
+/// Three of them, in virtual time. How often one of them was elected.
+async fn elections_in_ten_minutes(is_unwell: fn(usize, u64, bool) -> bool) -> usize {
+    let clock = || Arc::new(TokioClock::new());
+    let store = MemoryStore::with_clock(Shape::FAIR, clock());
+    let mut candidates = tokio::task::JoinSet::new();
+    for number in 0..3 {
+        let client = Client::builder().clock(clock()).with_store(store.clone()).await.unwrap();
+        let candidacy = client.election("e").unwrap().candidate(number.to_string()).stand().await.unwrap();
+        candidates.spawn(stands_for_ten_minutes(candidacy, move |second, leads| is_unwell(number, second, leads)));
+    }
+    candidates.join_all().await.into_iter().sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_candidate_that_goes_up_and_down_moves_the_office_three_times_in_ten_minutes_at_most() {
+    let one = elections_in_ten_minutes(|number, second, _| number == 0 && second / 7 % 2 == 1).await;
+    assert!((2..=1 + 3).contains(&one), "{one}");
+    let whoever_leads = elections_in_ten_minutes(|_, _, leads| leads).await;
+    assert_eq!(whoever_leads, 1 + 3);
 }
