@@ -30,7 +30,7 @@ impl World {
     ) {
         let known = self.server.office(self.now, name).handover.map(|handover| handover.nonce);
         let Some(user) = self.processes[process].users.get_mut(&candidacy) else { return };
-        let asks = office.handover.as_ref().filter(|asks| asks.refused.is_none() && !asks.for_health);
+        let asks = office.handover.as_ref().filter(|asks| asks.refused.is_none() && !asks.is_unasked());
         let asks = asks.filter(|asks| Some(asks.nonce) != known);
         let (Some(asks), Some(term), Some(departure)) = (asks, &user.term, &mut user.departure) else { return };
         let Some(heir) = asks.heir.as_ref().map(|heir| heir.token).filter(|_| asks.from == term.token) else { return };
