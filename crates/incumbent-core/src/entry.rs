@@ -179,6 +179,9 @@ pub struct Merit {
     pub gave_way: bool,
     /// As the heir of a handover that is not ready for it: how far it has come.
     pub preparation: Option<Preparation>,
+    /// Whether, as the first in line, it stops a last leader that is at large from outside before
+    /// it takes office. So that others know it while it still waits to do so.
+    pub fences: bool,
 }
 
 /// What an heir says of a handover for which it is not ready.
@@ -237,10 +240,11 @@ impl Merit {
     const GAVE_WAY: &str = "gave-way";
     const PREPARING: &str = "preparing=";
     const DECLINED: &str = "declined=";
+    const FENCES: &str = "fences";
 
     /// Of one that is unwell or is not, and has this priority.
     pub const fn new(unwell: bool, priority: i32) -> Merit {
-        Merit { unwell, priority, gave_way: false, preparation: None }
+        Merit { unwell, priority, gave_way: false, preparation: None, fences: false }
     }
 
     /// The same, of one that gave way or did not.
@@ -251,6 +255,11 @@ impl Merit {
     /// The same, of an heir that has come so far.
     pub const fn preparation(self, preparation: Option<Preparation>) -> Merit {
         Merit { preparation, ..self }
+    }
+
+    /// The same, of one that stops a last leader from outside or does not.
+    pub const fn fences(self, fences: bool) -> Merit {
+        Merit { fences, ..self }
     }
 
     /// Whether there is nothing to say: then nothing is written.
@@ -285,6 +294,7 @@ impl Merit {
             }
             merit.unwell |= word == Merit::UNWELL;
             merit.gave_way |= word == Merit::GAVE_WAY;
+            merit.fences |= word == Merit::FENCES;
         }
         Some(merit)
     }
@@ -296,7 +306,8 @@ impl fmt::Display for Merit {
         let priority = (self.priority != 0).then(|| format!("{}{}", Merit::PRIORITY, self.priority));
         let gave_way = self.gave_way.then(|| Merit::GAVE_WAY.to_owned());
         let preparation = self.preparation.map(|preparation| preparation.to_string());
-        let words = [self.unwell.then(|| Merit::UNWELL.to_owned()), priority, gave_way, preparation];
+        let fences = self.fences.then(|| Merit::FENCES.to_owned());
+        let words = [self.unwell.then(|| Merit::UNWELL.to_owned()), priority, gave_way, preparation, fences];
         f.write_str(&words.into_iter().flatten().collect::<Vec<_>>().join(" "))
     }
 }
@@ -444,7 +455,12 @@ mod tests {
             Merit::new(true, 4).preparation(Some(Preparation::Preparing(Nonce(u64::MAX)))),
             Merit::default().preparation(Some(Preparation::Declined(Nonce(0), Decline::TimedOut))),
         ];
-        let others = [Merit::new(true, 0), Merit::new(true, i32::MIN), Merit::new(false, i32::MAX), Merit::default()];
+        let others = [
+            Merit::new(true, 0),
+            Merit::new(true, i32::MIN),
+            Merit::new(false, i32::MAX).fences(true),
+            Merit::default(),
+        ];
         for merit in of_heirs.into_iter().chain(others) {
             assert_eq!(Merit::from_words(&merit.to_string()), Some(merit));
             assert_eq!(Merit::from_words(&format!("position=4/7 {merit} shiny")), Some(merit));

@@ -134,9 +134,14 @@ impl Office {
         let incarnation = head.incarnation.filter(|_| !self.terms.is_empty())?;
         match self.terms.get(head.token).filter(|term| term.incarnation == Some(incarnation)) {
             None => {
-                let is_ours = |shot: &Shot| shot.by == head.token && !shot.result.is_final();
-                let shot = self.terms.iter().next_back().and_then(|last| last.fence.as_ref());
-                Some(if shot.is_some_and(is_ours) { Pending::Fencing } else { Pending::Taking })
+                let last = self.terms.before(head.token, incarnation).filter(|last| last.is_at_large());
+                let has_claimed = |shot: &Shot| shot.by == head.token;
+                // It is to be known before the claim: one that is removed meanwhile may have one
+                // behind it that fences nobody.
+                let fences = last.is_some_and(|last| {
+                    head.merit.fences && last.has_target() || last.fence.as_ref().is_some_and(has_claimed)
+                });
+                Some(if fences { Pending::Fencing } else { Pending::Taking })
             }
             Some(term) if term.end != TermEnd::Open => Some(Pending::Leaving),
             Some(_) => None,
@@ -599,6 +604,15 @@ mod tests {
         let shot_at = |by| last.clone().with_fence(Shot::claimed(Token::new(by).unwrap(), 1));
         assert_eq!(office(&[shot_at(6)]).pending(&head), Some(Pending::Fencing));
         assert_eq!(office(&[shot_at(7)]).pending(&head), Some(Pending::Taking), "somebody else's");
+        let mut fences = head.clone();
+        fences.merit = fences.merit.fences(true);
+        for at_large in [last.clone(), shot_at(7)] {
+            assert_eq!(office(&[at_large]).pending(&fences), Some(Pending::Fencing), "it waits to fence");
+        }
+        let ours = TermRecord::unknown(last.token, head.incarnation, "".into());
+        for settled in [last.clone().ended(TermEnd::Died { at_ms: 0 }), ours] {
+            assert_eq!(office(&[settled]).pending(&fences), Some(Pending::Taking), "there is nothing to stop");
+        }
         assert_eq!(office(&[last.clone(), open(1)]).pending(&head), None);
         assert_eq!(office(&[last.clone(), open(2)]).pending(&head), Some(Pending::Taking), "of another enlistment");
         let closed = open(1).ended(TermEnd::Died { at_ms: 0 });

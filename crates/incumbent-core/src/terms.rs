@@ -187,6 +187,12 @@ impl TermRecord {
         matches!(self.end, TermEnd::Open | TermEnd::Unknown) && !is_settled
     }
 
+    /// Whether there is anything to aim at. Not so of one of ours that nobody has put on record,
+    /// mostly since none was kept: it may never have led.
+    pub(crate) fn has_target(&self) -> bool {
+        self.end != TermEnd::Unknown || self.incarnation.is_none()
+    }
+
     /// Whether it is of this enlistment, and not known to have ended.
     pub fn is_open_of(&self, incarnation: Incarnation) -> bool {
         self.incarnation == Some(incarnation) && self.end == TermEnd::Open

@@ -32,6 +32,32 @@ async fn a_command_slower_than_the_ttl_is_run_once_and_the_office_comes_after_it
     assert_eq!(world.result().await, Some(ShotResult::Stopped));
 }
 
+/// Nothing is claimed yet. The next in line may stop nobody, and would lead at once.
+#[tokio::test(start_paused = true)]
+async fn one_that_waits_for_a_late_word_says_that_it_fences_and_keeps_its_place() {
+    let (world, gun) = (World::after("node-6").await, Shared::default());
+    let stonith = Stonith::new(gun.clone(), ["node-6"]).delay(TTL * 10);
+    let standing = tokio::spawn(world.election().await.candidate("b").stonith(stonith).stand());
+    until(async || !world.line().await.entries.is_empty()).await;
+    let election = world.election().await;
+    let status = election.status().await.unwrap().into_inner();
+    assert_eq!((status.vacant, status.pending), (true, Some(Pending::Fencing)));
+    let _other = election.candidate("c").stand().await.unwrap();
+    let operator = election.operator();
+    let refused = [
+        operator.depose(None, TTL).await.map(drop),
+        operator.resign(TTL).await.map(drop),
+        operator.transfer("c", TTL).await.map(drop),
+    ];
+    for refused in refused {
+        assert!(matches!(refused, Err(OperatorError::Fencing { last: Some(_), .. })), "{refused:?}");
+    }
+    assert_eq!(world.result().await, None, "nothing is claimed");
+    let mut candidacy = standing.await.unwrap().unwrap();
+    candidacy.elected().await.unwrap().expect("in office");
+    assert_eq!(world.result().await, Some(ShotResult::Stopped));
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_that_goes_on_anyway_leads_and_the_record_says_that_the_last_leader_was_not_stopped() {
     let world = World::after("node-2").await;

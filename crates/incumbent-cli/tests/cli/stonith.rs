@@ -219,6 +219,27 @@ fn a_doctor_who_finds_the_term_left_open_says_what_came_of_stopping_it() {
     assert!(said.out.contains("D12") && said.out.contains("failed: switch-off exited with 7"), "{said:?}");
 }
 
+/// Nothing is claimed yet, and the next in line would lead at once.
+#[test]
+fn while_it_waits_for_a_late_word_everybody_can_see_that_it_fences_and_nobody_removes_it() {
+    let host = left_open_elsewhere();
+    let options = ["--fence-targets", "node-1", "--fence-delay", "10m", "--fence-cmd", "true"];
+    let args = ["run", "--name", "b", "--ttl", "10m"].iter().chain(&options).chain(&["jobs/x", "--", "sleep", "1000"]);
+    let _waiting = host.start(args);
+    host.until_in_line("jobs/x", &["b"]);
+    let _other = host.start(["run", "--name", "c", "--ttl", "10m", "jobs/x", "--", "sleep", "1000"]);
+    host.until_in_line("jobs/x", &["b", "c"]);
+    assert_eq!(host.run(["status", "jobs/x", "--json"]).json()["vacant_because"], "fencing");
+    let command = "incumbent fenced jobs/x --token 1 --i-have-checked";
+    for act in [&["resign"][..], &["depose"], &["transfer", "--to", "c"]] {
+        let said = host.run([act, &["jobs/x"]].concat());
+        assert!(said.code == Some(3) && said.err.contains(command), "{said:?}");
+    }
+    let said = host.run(["doctor", "jobs/x"]);
+    assert!(said.out.contains("D09") && said.out.contains(command), "{said:?}");
+    assert_eq!(shot(&host), Value::Null);
+}
+
 /// Everything that says so can be copied as it is.
 #[test]
 fn who_waits_for_the_last_leader_is_told_the_whole_command_that_ends_the_wait() {

@@ -32,7 +32,7 @@ use super::{Candidacy, State};
 use crate::entry::{Held, Token};
 use crate::machine::Op;
 use crate::office::Order;
-use crate::terms::{Shot, ShotResult, TermEnd, TermRecord};
+use crate::terms::{Shot, ShotResult, TermRecord};
 use crate::time::Timestamp;
 
 /// What this candidacy knows of a term whose work it has to stop.
@@ -92,9 +92,7 @@ impl Candidacy {
         let Some(delay) = self.who.fence_delay.filter(|_| self.tenure.is_taking()) else {
             return FencingStep::Settled(None);
         };
-        // One of ours that nobody has put on record, mostly since none was kept: there is nothing
-        // to aim at, and it may never have led.
-        if last.end == TermEnd::Unknown && last.incarnation.is_some() {
+        if !last.has_target() {
             return FencingStep::Settled(None);
         }
         let policy = self.settings.policy;

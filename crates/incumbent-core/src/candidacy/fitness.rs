@@ -86,7 +86,8 @@ impl Candidacy {
     /// What we are to those who choose a leader.
     pub(super) fn merit(&self) -> Merit {
         let merit = Merit::new(self.is_unwell(), self.who.priority.unwrap_or(0));
-        merit.gave_way(self.gave_way).preparation(self.preparing.word())
+        let merit = merit.gave_way(self.gave_way).preparation(self.preparing.word());
+        merit.fences(self.who.fence_delay.is_some())
     }
 
     /// What our entry is to say now.
