@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use incumbent::fence::{FencingToken, FileFence};
-use incumbent::store::{Cas, Office, Paused, Store};
+use incumbent::store::{BenchOrder, Benched, Cas, Frozen, HeldBack, Nonce, Office, Paused, Store};
 use incumbent::{ElectionName, Order, StoreId, Token};
 use incumbent_file::FileStore;
 use rustix::fs::{FlockOperation, flock};
@@ -114,11 +114,36 @@ fn a_leader_that_is_suspended_for_more_than_half_its_ttl_is_found() {
     stop(leader.pid());
     let silent = || host.run(["status", "jobs/x", "--json"]).json()["silent_ms"].as_u64();
     eventually("a silence", || silent().filter(|silent| *silent > 15_000));
-    let (findings, _, _) = doctor(&host, &[]);
+    let look = || {
+        let (findings, _, code) = doctor(&host, &[]);
+        let severity = findings.first().map(|finding| finding["severity"].clone());
+        (findings, severity, code)
+    };
+    let (findings, severity, code) = look();
     assert!(findings.len() == 1 && findings[0]["finding"] == "D05", "{findings:?}");
     assert!(findings[0]["seen"].to_string().contains("process suspended"), "{findings:?}");
+    // A note, until its time is nearly over.
+    let (note, warning) = ((Some(json!("info")), Some(0)), (Some(json!("warning")), Some(10)));
+    let said = (severity, code);
+    assert!(said == note || said == warning, "{said:?}");
     leader.signal(Signal::CONT);
     eventually("nothing", || (diagnosis(&host, &[]) == nothing()).then_some(()));
+    leave_work(leader);
+    // Nobody is there to take over.
+    let next = host.start(["run", "--ttl", "3s", "--name", "b", "jobs/x", "--", "sleep", "1000"]);
+    until_claimed(&host, "b");
+    stop(next.pid());
+    eventually("a warning", || {
+        let (findings, severity, code) = look();
+        let is_it = findings.len() == 1 && findings[0]["finding"] == "D05";
+        (is_it && (severity, code) == warning).then_some(())
+    });
+}
+
+/// Ends a `run`.
+fn leave_work(mut run: Process) {
+    run.signal(Signal::TERM);
+    run.wait();
 }
 
 /// Its time is over, and it cannot say so; its guardian has stopped the work.
@@ -143,9 +168,16 @@ fn work_that_was_stopped_for_a_suspended_leader_is_not_found() {
 #[test]
 fn work_that_outlives_its_leader_is_found_beside_the_next() {
     let host = Host::new();
-    let line = "sleep 1000 & wait";
-    let leader = host.start(["run", "--ttl", "3s", "--name", "a", "jobs/x", "--shell", "--", line]);
-    until_claimed(&host, "a");
+    work_that_outlives_its_leader_is_found(&host, &host.store());
+}
+
+fn work_that_outlives_its_leader_is_found(host: &Host, store: &str) {
+    let here = ["--store", store, "--claims", &everybody()];
+    let run = ["--store", store, "run"];
+    let line = ["--shell", "--", "sleep 1000 & wait"];
+    let leader = host.start([&run[..], &["--ttl", "3s", "--name", "a", "jobs/x"], &line].concat());
+    until_claimed(host, "a");
+    let token = claims(host)[0]["token"].clone();
     let only_child = |of| eventually("a child", || <[_; 1]>::try_from(children(of)).ok())[0];
     let guardian = only_child(leader.pid());
     let work = only_child(only_child(guardian));
@@ -155,18 +187,23 @@ fn work_that_outlives_its_leader_is_found_beside_the_next() {
     kill_process(guardian, Signal::KILL).unwrap();
     leader.signal(Signal::KILL);
     drop(leader);
-    let next = host.start(["run", "--ttl", "10m", "--name", "b", "jobs/x", "--", "sleep", "1000"]);
-    until_claimed(&host, "b");
-    let (findings, summary, code) = doctor(&host, &[]);
+    let next = host.start([&run[..], &["--ttl", "10m", "--name", "b", "jobs/x", "--", "sleep", "1000"]].concat());
+    until_claimed(host, "b");
+    let (findings, summary, code) = doctor(host, &here);
     let said = host.run(["claims"]);
     kill_process(work, Signal::KILL).unwrap();
     assert_eq!((findings.len(), code), (1, Some(11)), "{findings:?} {summary}");
     assert_eq!(findings[0]["what"], "work goes on whose leader is gone");
-    let seen = format!("pid {} (sleep) was started with token 1, which nobody claims", work.as_raw_pid());
+    let seen = format!("pid {} (sleep) was started with token {token}, which nobody claims", work.as_raw_pid());
     assert!(findings[0]["seen"][0].as_str().unwrap().contains(&seen), "{findings:?}");
-    assert!(said.err.contains("works for jobs/x with token 1, and nobody claims it"), "{said:?}");
-    eventually("nothing", || (diagnosis(&host, &[]) == nothing()).then_some(()));
+    assert!(said.err.contains(&format!("works for jobs/x with token {token}, and nobody claims it")), "{said:?}");
+    eventually("nothing", || (diagnosis(host, &here) == nothing()).then_some(()));
     drop(next);
+}
+
+/// Asks every process of this host, in the place of all hosts.
+fn everybody() -> String {
+    format!("{} claims --json", env!("CARGO_BIN_EXE_incumbent"))
 }
 
 /// Waits for the claim of the candidate with this name.
@@ -177,8 +214,14 @@ fn until_claimed(host: &Host, name: &str) {
 #[test]
 fn a_first_in_line_that_takes_no_office_and_a_term_that_was_left_open_are_found() {
     let host = Host::new();
+    one_that_takes_no_office_and_an_open_term_are_found(&host, &host.store());
+}
+
+fn one_that_takes_no_office_and_an_open_term_are_found(host: &Host, store: &str) {
+    let here = ["--store", store, "--claims", &everybody()];
     let stand = |name| {
-        let mut campaign = host.start(["campaign", "--record", "--name", name, "--ttl", "10m", "jobs/x", "--json"]);
+        let args = ["--store", store, "campaign", "--record", "--name", name, "--ttl", "10m", "jobs/x", "--json"];
+        let mut campaign = host.start(args);
         campaign.json();
         campaign
     };
@@ -186,20 +229,21 @@ fn a_first_in_line_that_takes_no_office_and_a_term_that_was_left_open_are_found(
     stop(second.pid());
     // It closes its term, and b is the first.
     leave(first);
-    let (findings, _, code) = doctor(&host, &[]);
+    let (findings, _, code) = doctor(host, &here);
     assert_eq!((findings.len(), &findings[0]["finding"], code), (1, &json!("D09"), Some(10)), "{findings:?}");
     second.signal(Signal::CONT);
-    eventually("its claim", || (!claims(&host).is_empty()).then_some(()));
-    assert_eq!(diagnosis(&host, &[]), nothing());
+    eventually("its claim", || (!claims(host).is_empty()).then_some(()));
+    assert_eq!(diagnosis(host, &here), nothing());
     // Killed, it closes nothing. Its host says that no process of it is left.
     second.signal(Signal::KILL);
     drop(second);
+    // A server does not hear of its death. Of a directory it is gone already.
+    host.run(["--store", store, "depose", "jobs/x"]);
     let third = stand("c");
-    eventually("its claim", || (!claims(&host).is_empty()).then_some(()));
-    assert_eq!(diagnosis(&host, &[]), found("D12", 0));
-    let elsewhere =
-        format!("{} claims --json | sed s/'\"host\":\"[^\"]*\"/\"host\":\"db2\"'/", env!("CARGO_BIN_EXE_incumbent"));
-    assert_eq!(diagnosis(&host, &["--claims", &elsewhere]), found("D12", 10));
+    eventually("its claim", || (!claims(host).is_empty()).then_some(()));
+    assert_eq!(diagnosis(host, &here), found("D12", 0));
+    let elsewhere = format!("{} | sed s/'\"host\":\"[^\"]*\"/\"host\":\"db2\"'/", everybody());
+    assert_eq!(diagnosis(host, &["--store", store, "--claims", &elsewhere]), found("D12", 10));
     leave(third);
 }
 
@@ -207,19 +251,31 @@ fn a_first_in_line_that_takes_no_office_and_a_term_that_was_left_open_are_found(
 #[test]
 fn a_leader_whose_renewals_come_late_is_found() {
     let host = Host::new();
-    let leader = host.start(["run", "--ttl", "6s", "--name", "a", "jobs/x", "--", "sleep", "1000"]);
-    host.until_in_line("jobs/x", &["a"]);
-    let silent = || host.run(["status", "jobs/x", "--json"]).json()["silent_ms"].as_u64();
-    let renewed = || claims(&host).first().map(|claim| claim["renewals"].clone()).unwrap_or_default();
-    eventually("D18", || {
+    late_renewals_are_found(&host, &host.store(), "6s");
+}
+
+/// One that goes on too late for its time is elected again, and counts from the beginning.
+fn late_renewals_are_found(host: &Host, store: &str, ttl: &str) {
+    let leader = host.start(["--store", store, "campaign", "--ttl", ttl, "--name", "a", "jobs/x"]);
+    let claim = || claims(host).into_iter().next().unwrap_or_default();
+    let renewed = || claim()["renewals"].clone();
+    // In the last third of its time, or over.
+    let is_late = || {
+        let claim = claim();
+        let lasts = claim["renewals"].as_array().and_then(|renewals| renewals.last()?["lasts_ms"].as_u64());
+        claim["remaining_ms"].as_u64().zip(lasts).is_none_or(|(left, lasts)| left * 3 < lasts)
+    };
+    let found = (0..20).any(|_| {
+        eventually("a renewal", || renewed().as_array().filter(|renewals| !renewals.is_empty()).map(drop));
         stop(leader.pid());
-        eventually("a long silence", || silent().is_none_or(|silent| silent > 4100).then_some(()));
+        eventually("a long silence", || is_late().then_some(()));
         let before = renewed();
         leader.signal(Signal::CONT);
         eventually("a renewal", || (renewed() != before).then_some(()));
-        let (codes, exit) = diagnosis(&host, &[]);
-        (codes == ["D18"] && exit == Some(10)).then_some(())
+        let (codes, exit) = diagnosis(host, &["--store", store, "--claims", &everybody()]);
+        codes == ["D18"] && exit == Some(10)
     });
+    assert!(found, "{}", renewed());
 }
 
 /// A host that is asked what it claims hands the office on: it changes between the two looks at the
@@ -332,6 +388,36 @@ fn an_order_that_was_forgotten_is_found_with_who_gave_it_when_and_why() {
     for words in ["ada@ops1", "new disk", "paused"] {
         assert!(seen.contains(words), "{words}: {seen}");
     }
+    change_record(&host, |office| office.with_paused(None));
+    let (_leader, token) = lead(&host, "a");
+    let order = |hours| Order::new("ada@ops1", at(hours), "new switch");
+    for (hours, then) in [(1, nothing()), (25, found("D11", 10))] {
+        change_record(&host, |office| office.with_frozen(Frozen::new(Nonce(hours), None, order(hours))));
+        assert_eq!(diagnosis(&host, &[]), then, "frozen {hours} h ago");
+        change_record(&host, |office| office.with_frozen(None));
+        let of_b = BenchOrder::new("b", Nonce(hours), None, order(hours));
+        change_record(&host, |office| office.clone().with_benched(office.benched.with(of_b)));
+        assert_eq!(diagnosis(&host, &[]), then, "benched {hours} h ago");
+        change_record(&host, |office| office.with_benched(Benched::default()));
+    }
+    change_record(&host, |office| office.with_held_back(HeldBack::new(Token::new(token).unwrap())));
+    let (findings, _, code) = doctor(&host, &[]);
+    assert_eq!((&findings[0]["finding"], findings.len(), code), (&json!("D11"), 1, Some(10)), "{findings:?}");
+    assert!(findings[0]["next"].as_str().unwrap().ends_with("incumbent ack jobs/x"), "{findings:?}");
+    host.ok(["ack", "jobs/x"]);
+    assert_eq!(diagnosis(&host, &[]), nothing());
+}
+
+#[test]
+fn an_election_of_the_same_name_in_another_directory_is_found_from_either() {
+    let host = Host::new();
+    let elsewhere = format!("file://{}", host.path("elsewhere").display());
+    let _here = lead(&host, "a");
+    assert_eq!(diagnosis(&host, &[]), nothing());
+    let _there = host.start(["--store", &elsewhere, "campaign", "--name", "b", "--ttl", "10m", "jobs/x"]);
+    until_claimed(&host, "b");
+    assert_eq!(diagnosis(&host, &[]), found("D17", 10));
+    assert_eq!(diagnosis(&host, &["--store", &elsewhere]), found("D17", 10));
 }
 
 #[test]
@@ -475,16 +561,17 @@ fn what_appears_and_goes_is_told_to_those_who_watch() {
 
 /// Whether a leader that does not know yet that it was deposed is found on this store, beside what
 /// is always found there.
-#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "zookeeper"))]
 fn two_leaders_are_found(store: &str, always: &[&str]) {
     let host = Host::new();
-    let all = format!("{} claims --json", env!("CARGO_BIN_EXE_incumbent"));
+    let all = everybody();
     let codes = || diagnosis(&host, &["--store", store, "--claims", &all]).0;
     let (stopped, token) = lead_in(&host, store, "a");
     host.until_remembered(token);
     assert_eq!(codes(), always);
     stop(stopped.pid());
     host.ok(["--store", store, "depose", "jobs/x"]);
+    assert_eq!(codes(), [&["D02"], always].concat(), "its time runs out");
     let next = lead_in(&host, store, "b");
     assert_eq!(codes(), [&["D01"], always].concat());
     // Without a word of the other hosts, nobody knows.
@@ -507,12 +594,33 @@ async fn two_leaders_are_found_on_etcd() {
 
 #[cfg(feature = "etcd")]
 #[tokio::test]
+async fn a_first_in_line_that_takes_no_office_and_a_term_that_was_left_open_are_found_on_etcd() {
+    let cluster = incumbent_testkit::servers::EtcdCluster::start(1).await;
+    one_that_takes_no_office_and_an_open_term_are_found(&Host::new(), &cluster.url());
+}
+
+#[cfg(feature = "etcd")]
+#[tokio::test]
+async fn work_that_outlives_its_leader_is_found_beside_the_next_on_etcd() {
+    let cluster = incumbent_testkit::servers::EtcdCluster::start(1).await;
+    work_that_outlives_its_leader_is_found(&Host::new(), &cluster.url());
+}
+
+#[cfg(feature = "etcd")]
+#[tokio::test]
+async fn a_leader_whose_renewals_come_late_is_found_on_etcd() {
+    let cluster = incumbent_testkit::servers::EtcdCluster::start(1).await;
+    late_renewals_are_found(&Host::new(), &cluster.url(), "12s");
+}
+
+#[cfg(feature = "etcd")]
+#[tokio::test]
 async fn rivals_that_raise_no_fence_are_found_on_etcd() {
     let cluster = incumbent_testkit::servers::EtcdCluster::start(1).await;
     let (host, url) = (Host::new(), cluster.url());
     let (_leader, token) = lead_in(&host, &url, "a");
     let fence = mark(&host, "fence", token, claims(&host)[0]["store"].as_str().unwrap());
-    let all = format!("{} claims --json", env!("CARGO_BIN_EXE_incumbent"));
+    let all = everybody();
     let codes = |more: &[&str]| diagnosis(&host, &[&["--store", &url, "--claims", &all], more].concat());
     assert_eq!(codes(&["--fence", &fence]), nothing());
     let mut etcdctl = cluster.etcdctl();
@@ -532,13 +640,38 @@ async fn an_entry_that_nothing_will_remove_is_found_on_etcd() {
     let cluster = incumbent_testkit::servers::EtcdCluster::start(1).await;
     let (host, url) = (Host::new(), cluster.url());
     cluster.ctl(&["put", "jobs/x/1f", "for ever"]);
-    let all = format!("{} claims --json", env!("CARGO_BIN_EXE_incumbent"));
-    let (findings, _, code) = doctor(&host, &["--store", &url, "--claims", &all]);
+    an_entry_that_stays_is_found_and_removed(&host, &url);
+}
+
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+fn an_entry_that_stays_is_found_and_removed(host: &Host, url: &str) {
+    let here = ["--store", url, "--claims", &everybody()];
+    let (findings, _, code) = doctor(host, &here);
     assert_eq!((findings.len(), &findings[0]["finding"], code), (1, &json!("D04"), Some(11)), "{findings:?}");
     // What it says to do helps.
     let next = findings[0]["next"].as_str().unwrap().rsplit_once("incumbent ").unwrap().1;
-    host.ok(["--store", &url].into_iter().chain(next.split(' ')));
-    assert_eq!(diagnosis(&host, &["--store", &url, "--claims", &all]), found("D10", 0));
+    host.ok(["--store", url].into_iter().chain(next.split(' ')));
+    assert_eq!(diagnosis(host, &here), found("D10", 0));
+}
+
+/// A persistent node where ephemeral ones belong.
+#[cfg(feature = "zookeeper")]
+#[tokio::test]
+async fn an_entry_that_nothing_will_remove_is_found_on_zookeeper() {
+    let server = incumbent_testkit::servers::ZooKeeperEnsemble::start(1).await;
+    let node = format!("/jobs/x/incumbent-{:032x}-0000000000", 1);
+    for path in ["/jobs", "/jobs/x", &node] {
+        server.cli(&["create", path]);
+    }
+    an_entry_that_stays_is_found_and_removed(&Host::new(), &server.url());
+}
+
+#[cfg(feature = "zookeeper")]
+#[tokio::test]
+async fn two_leaders_are_found_on_zookeeper() {
+    // Nothing expires while the test looks.
+    let server = incumbent_testkit::servers::ZooKeeperEnsemble::builder().line("maxSessionTimeout=3600000");
+    two_leaders_are_found(&server.start(1).await.url(), &[]);
 }
 
 #[cfg(feature = "postgres")]
@@ -546,6 +679,13 @@ async fn an_entry_that_nothing_will_remove_is_found_on_etcd() {
 async fn two_leaders_are_found_on_postgres() {
     let server = incumbent_testkit::servers::PostgresServer::start().await;
     two_leaders_are_found(&server.url(), &[]);
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn two_leaders_and_weak_promises_are_found_on_a_postgres_that_does_not_wait_for_its_disk() {
+    let server = incumbent_testkit::servers::PostgresServer::start_with(&["fsync=off"]).await;
+    two_leaders_are_found(&server.url(), &["D16"]);
 }
 
 /// One that keeps nothing across a restart.

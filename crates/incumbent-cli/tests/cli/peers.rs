@@ -70,6 +70,14 @@ impl Group {
         eventually("a leader", || self.leader())
     }
 
+    /// The codes of what a doctor finds who asks every process of this host, and the exit code.
+    fn diagnosis(&self) -> (Vec<String>, Option<i32>) {
+        let all = format!("{} claims --json", env!("CARGO_BIN_EXE_incumbent"));
+        let said = self.ask(&["doctor", "jobs/x", "--claims", &all, "--json"]);
+        let lines = said.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        (lines.filter_map(|line| line["finding"].as_str().map(str::to_owned)).collect(), said.code)
+    }
+
     fn observe(&self) -> Process {
         self.host.start(["--store", self.url.as_str(), "observe", "jobs/x", "--json"])
     }
@@ -340,6 +348,7 @@ fn members_that_hold_another_election_are_named_and_nobody_is_told_to_begin_with
         "{text}"
     );
     assert!(!text.contains("peers found"), "{text}");
+    assert_eq!(group.diagnosis(), (vec!["D13".to_owned(), "D14".to_owned()], Some(11)));
 }
 
 #[test]
@@ -371,6 +380,7 @@ fn too_few_members_are_said_with_what_is_missing_and_how_to_begin_without() {
     let text = group.ask(&["status", "jobs/x"]).out;
     assert!(text.contains("wait for b and c") && text.contains("incumbent peers found jobs/x"), "{text}");
     assert!(one.until_said("waits for").contains("b and c"), "the member says so, too, unasked");
+    assert_eq!(group.diagnosis(), (vec!["D14".to_owned()], Some(11)));
     let said = group.ask(&["peers", "found", "jobs/x"]);
     assert_eq!(said.code, Some(5), "one of three is no majority: {said:?}");
 
@@ -445,6 +455,7 @@ fn members_that_lost_their_votes_are_named_and_come_back_by_an_operators_word() 
     for words in ["a and b", "1 of 3 members vote", "incumbent peers readmit jobs/x --member NAME"] {
         assert!(text.contains(words), "{words}: {text}");
     }
+    assert_eq!(group.diagnosis(), (vec!["D13".to_owned()], Some(10)));
     let said = group.ask(&["peers", "readmit", "jobs/x", "--member", "c"]);
     assert_eq!(said.code, Some(3), "{said:?}");
     let said = group.ask(&["peers", "readmit", "jobs/x", "--member", "b", "--timeout", "60s"]);
@@ -455,6 +466,7 @@ fn members_that_lost_their_votes_are_named_and_come_back_by_an_operators_word() 
         let json = group.ask(&["status", "jobs/x", "--json"]).json();
         (json["group"].get("not_voting").is_none()).then_some(())
     });
+    eventually("nothing is found", || (group.diagnosis() == (Vec::new(), Some(0))).then_some(()));
 }
 
 #[test]

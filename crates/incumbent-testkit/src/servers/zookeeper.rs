@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -279,6 +280,17 @@ impl ZooKeeperEnsemble {
     pub fn set_links(&self, number: usize, way: Way) {
         assert!(!self.links.is_empty(), "only the servers of a divisible ensemble can be cut off");
         self.links.iter().filter(|(ends, _)| ends.contains(&number)).for_each(|(_, link)| link.set(way));
+    }
+
+    /// Runs ZooKeeper's own command line, and what it said.
+    pub fn cli(&self, args: &[&str]) -> String {
+        let classes = format!("{CLASSES}:/usr/share/java/commons-cli.jar");
+        let mut command = Command::new("java");
+        command.args(JAVA_FLAGS).args(["-cp", &classes, "org.apache.zookeeper.ZooKeeperMain"]);
+        let output = command.arg("-server").arg(self.endpoints().join(",")).args(args).output().expect("java");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "zkCli {args:?}: {said}{}", String::from_utf8_lossy(&output.stderr));
+        said
     }
 
     /// A folder that goes with the ensemble.
