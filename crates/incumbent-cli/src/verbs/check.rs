@@ -109,8 +109,24 @@ fn verdict(name: &ElectionName, wanted: Option<usize>, reading: &Reading<Status>
         // Writing to a string does not fail.
         let _ = write!(text, "; {concern}");
     }
+    if let Some(runbook) = runbook(state, status) {
+        let _ = write!(text, "; {runbook}");
+    }
     let line = format!("INCUMBENT {} - {}", state.word(), plain(&text));
     (state, format!("{line} | {}", figures(wanted, reading)))
+}
+
+/// What to do about it, step by step. An order, or a follower that is missing, says it by itself.
+fn runbook(state: State, status: &Status) -> Option<&'static str> {
+    let is_unwell = status.leader().is_some_and(|leader| leader.unwell) || status.held_back.is_some();
+    match state {
+        State::Ok => None,
+        State::Critical => Some("docs/runbooks.md#nobody-leads"),
+        State::Warning => {
+            let is_it = is_unwell || status.silence.is_some_and(is_late);
+            is_it.then_some("docs/runbooks.md#the-leader-is-unwell")
+        }
+    }
 }
 
 /// What deserves a look although somebody leads, and what explains why nobody does.

@@ -119,7 +119,11 @@ fn an_unwell_leader_hands_over_to_one_that_is_fit_and_stays_where_there_is_none(
     assert!(shown(&["candidates", "jobs/x"]).contains("  unwell"));
     let checked = host.run(["check", "jobs/x", "--followers", "0"]);
     assert_eq!(checked.code, Some(1), "{checked:?}");
-    assert!(checked.out.contains("WARNING") && checked.out.contains("; the leader is unwell |"), "{checked:?}");
+    assert!(
+        checked.out.contains("WARNING")
+            && checked.out.contains("; the leader is unwell; docs/runbooks.md#the-leader-is-unwell |"),
+        "{checked:?}"
+    );
 
     let _second = host.start_lonely("b", &[]);
     first.until_ever_said("stopping the command: the leader was unwell, and handed over");

@@ -212,7 +212,9 @@ fn assert_state(said: &Said, code: i32, words: &[&str]) {
 #[test]
 fn a_check_answers_with_the_codes_of_a_plugin() {
     let host = Host::new();
-    let vacant = ["INCUMBENT CRITICAL - nobody leads jobs/x: no candidates | vacant=1 followers=0;1:;;0 age="];
+    let vacant = [
+        "INCUMBENT CRITICAL - nobody leads jobs/x: no candidates; docs/runbooks.md#nobody-leads | vacant=1 followers=0;1:;;0 age=",
+    ];
     assert_state(&host.run(["check", "jobs/x"]), 2, &vacant);
     let _leader = lead(&host, &host.store(), "jobs/x", "a|b");
     let alone = [

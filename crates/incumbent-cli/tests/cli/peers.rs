@@ -381,6 +381,8 @@ fn too_few_members_are_said_with_what_is_missing_and_how_to_begin_without() {
     assert!(text.contains("wait for b and c") && text.contains("incumbent peers found jobs/x"), "{text}");
     assert!(one.until_said("waits for").contains("b and c"), "the member says so, too, unasked");
     assert_eq!(group.diagnosis(), (vec!["D14".to_owned()], Some(11)));
+    let said = group.ask(&["doctor", "jobs/x", "--recover"]);
+    assert!(said.code == Some(2) && said.err.contains("docs/runbooks.md#two-claim-to-lead"), "{said:?}");
     let said = group.ask(&["peers", "found", "jobs/x"]);
     assert_eq!(said.code, Some(5), "one of three is no majority: {said:?}");
 

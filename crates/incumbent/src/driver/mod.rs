@@ -364,7 +364,7 @@ fn log(election: &ElectionName, event: &Event) {
         Event::LeftOpen(token) => tracing::warn!(
             %election,
             "the term with token {token} is over, but the store does not take that into its record: history shows the \
-             term as open"
+             term as open (docs/runbooks.md#two-claim-to-lead)"
         ),
         _ => {}
     }

@@ -418,6 +418,7 @@ fn d07_fence_behind(evidence: &Evidence) -> Vec<Finding> {
         means: "the leader has not raised it, and has written nothing there: that is usual before its first write",
         not_told_from: "a leader that does not use this fence",
         next: "nothing".to_owned(),
+        // There is nothing to end.
         runbook: "",
     };
     behind.map(finding).collect()
@@ -651,7 +652,7 @@ fn d15_unfenced_rivals(evidence: &Evidence) -> Vec<Finding> {
         means: "they raise no fence: when one of them leads, nothing refuses what an earlier leader writes",
         not_told_from: "programs that raise it by themselves",
         next: "have all of them use the fence, or stand in another election".to_owned(),
-        runbook: "",
+        runbook: "two-claim-to-lead",
     }]
 }
 

@@ -1,6 +1,10 @@
 //! Every finding prepared and found, without a server; and every healthy situation, in which
 //! nothing is.
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
 use incumbent::{Incarnation, Sighting, Token};
 
 use super::super::evidence::{Answer, Head, Round, without_twins};
@@ -91,8 +95,45 @@ fn found_in_spite_of_one_that_is_silent(evidence: &Evidence) -> Vec<Finding> {
     let silent = Answer { host: "db9".into(), at: Duration::from_secs(10), claims: Err("no answer".into()) };
     one_silent.rounds.iter_mut().for_each(|round| round.answers.push(silent.clone()));
     assert_eq!(findings(&one_silent), found);
+    for finding in &found {
+        // One that is usual has nothing to end.
+        assert_eq!(finding.runbook.is_empty(), finding.code == "D07", "{finding:#?}");
+        assert!(finding.runbook.is_empty() || runbooks().contains(finding.runbook), "{finding:#?}");
+    }
     assert_ne!(exit_code(&found, &not_looked_at(&one_silent)), 0, "{found:#?}");
     found
+}
+
+/// The headings of the runbooks, as they are linked to.
+fn runbooks() -> BTreeSet<String> {
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/runbooks.md")).unwrap();
+    let headings = page.lines().filter_map(|line| line.strip_prefix("## "));
+    headings.map(|heading| heading.to_lowercase().replace(' ', "-")).collect()
+}
+
+/// All that the sources of this command, and of the library's logs, say of runbooks.
+#[test]
+fn every_runbook_that_a_message_names_is_there() {
+    fn sources(folder: &Path, named: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                sources(&path, named);
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap();
+            let anchors = text.split("docs/runbooks.md#").skip(1);
+            named
+                .extend(anchors.map(|rest| rest.chars().take_while(|it| it.is_alphanumeric() || *it == '-').collect()));
+        }
+    }
+    let mut named = BTreeSet::new();
+    for folder in ["/src", "/../incumbent/src"] {
+        sources(Path::new(&format!("{}{folder}", env!("CARGO_MANIFEST_DIR"))), &mut named);
+    }
+    // Where it is put together there is none.
+    named.remove("");
+    assert!(named.len() >= 4 && named.is_subset(&runbooks()), "{named:?}");
 }
 
 /// Nothing is found but what is said for the record.

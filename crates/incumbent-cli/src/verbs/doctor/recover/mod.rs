@@ -78,7 +78,7 @@ fn check(doctor: &Doctor<'_>) -> Result<(), Failure> {
     }
     if doctor.client.group().is_some() {
         return Err(Failure::usage("a group of peers has no record in which a recovery could be kept")
-            .next("stop its members, and follow docs/runbooks.md: two claim to lead"));
+            .next("stop its members, and follow docs/runbooks.md#two-claim-to-lead"));
     }
     // A host that nobody asked has confirmed nothing.
     if args.claims.is_none() && !doctor.is_one_host() {
