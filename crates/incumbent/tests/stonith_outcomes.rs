@@ -5,11 +5,16 @@
 
 mod stonith_world;
 
+use std::fs;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use incumbent::fence::BoxFuture;
-use incumbent::{Candidacy, LastTerm, Leadership, OnFailure, Pending, Shooter, Shooting, ShotResult, Stonith, Target};
+use incumbent::store::Incarnation;
+use incumbent::{
+    Candidacy, LastTerm, Leadership, LossReason, OnFailure, Order, Origin, Pending, Shooter, Shooting, ShotResult,
+    Stonith, Target, TermEnd, TermRecord, Token,
+};
 use incumbent_testkit::TempDir;
 use stonith_world::{Gun, Shared, TTL, World, until};
 use tokio::sync::Notify;
@@ -140,6 +145,61 @@ async fn a_target_that_was_shot_at_lately_is_not_shot_at_for_another_term_until_
         let waited = began.elapsed().as_secs();
         assert!((600..910).contains(&waited), "tried every five minutes: {waited} s");
         assert_eq!(second.count(), 1);
+    }
+}
+
+/// A last term that nobody shoots at, and what is on record of why.
+fn not_shot_at(last: Token) -> [(TermRecord, &'static str); 4] {
+    let open = |origin: Origin| TermRecord::open(last, Incarnation::from_bits(1), "a".into(), origin);
+    let own_host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    [
+        (open(Origin::new("node-9", "another boot", "")), "not among the targets"),
+        (open(Origin::new(own_host.trim_end(), "another boot", "")), "on this very host"),
+        (open(Origin::default()), "does not say where it worked"),
+        // Of another library: it wrote nothing of itself down.
+        (TermRecord::unknown(last, None, "theirs".into()), "does not say where it worked"),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_may_not_be_shot_at_counts_as_one_that_was_not_stopped() {
+    for then in ALL {
+        for case in 0..4 {
+            let (world, folder, gun) =
+                (World::after("node-7").await, TempDir::new("shots"), Comes::to(Shooting::Stopped));
+            let (last, why) = not_shot_at(world.last)[case].clone();
+            world.note_last(last).await;
+            let standing = standing(&world, &folder, gun.clone(), then).await;
+            until(async || world.result().await == Some(ShotResult::Failed)).await;
+            let said = world.shot().await.unwrap().order.reason;
+            assert!(said.contains(why), "{said}");
+            if then == OnFailure::Anyway {
+                assert_eq!(in_office(&world, standing).await, (LastTerm::Unfenced, ShotResult::Failed), "{why}");
+            } else {
+                tokio::time::sleep(TTL * 3).await;
+                nobody_leads(&world, &standing, why).await;
+                world.election().await.operator().fenced(world.last, TTL).await.unwrap();
+                assert_eq!(in_office(&world, standing).await, (LastTerm::Fenced, ShotResult::Released), "{why}");
+            }
+            assert_eq!(gun.count(), 0, "{why}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_whose_term_has_ended_is_followed_at_once_and_not_shot_at() {
+    let why = TermEnd::Closed { why: LossReason::Resigned, order: Order::default(), at_ms: 0 };
+    for then in ALL {
+        for (end, told) in [(why.clone(), LastTerm::Closed), (TermEnd::Died { at_ms: 0 }, LastTerm::Died)] {
+            let (world, folder, gun) =
+                (World::after("node-8").await, TempDir::new("shots"), Comes::to(Shooting::Stopped));
+            let last = world.line().await.office.terms.get(world.last).unwrap().clone();
+            world.note_last(last.ended(end)).await;
+            let began = Instant::now();
+            let (_candidacy, leadership) = standing(&world, &folder, gun.clone(), then).await.await.unwrap();
+            assert_eq!((leadership.last_term(), world.result().await, gun.count()), (told, None, 0), "{then:?}");
+            assert!(began.elapsed() < TTL / 3, "{:?}", began.elapsed());
+        }
     }
 }
 

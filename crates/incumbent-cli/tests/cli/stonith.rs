@@ -163,12 +163,18 @@ fn why_it_failed_is_on_record_and_is_said_where_somebody_looks() {
 
 #[test]
 fn a_program_that_cannot_be_started_has_stopped_nothing() {
-    let host = left_open_elsewhere();
-    let broken = program(&host, "broken", "");
-    fs::write(&broken, "#!/missing/sh\n").unwrap();
-    let _next = start(&host, &["--on-fence-failure", "refuse"], &[broken]);
-    let why = until_result(&host, "failed")["order"]["reason"].to_string();
-    assert!(why.contains("broken cannot be started: "), "{why}");
+    for then in ["retry", "refuse", "anyway"] {
+        let host = left_open_elsewhere();
+        let broken = program(&host, "broken", "");
+        fs::write(&broken, "#!/missing/sh\n").unwrap();
+        let _next = start(&host, &["--on-fence-failure", then], &[broken]);
+        let why = until_result(&host, "failed")["order"]["reason"].to_string();
+        assert!(why.contains("broken cannot be started: "), "{why}");
+        match then {
+            "anyway" => drop(eventually("b leads", || host.leader("jobs/x"))),
+            _ => assert_eq!(host.run(["status", "jobs/x", "--json"]).json()["vacant_because"], "fencing"),
+        }
+    }
 }
 
 /// Found out when a leader has died, it would be too late.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use incumbent::fence::BoxFuture;
 use incumbent::store::memory::{MemoryStore, Shape};
-use incumbent::store::{Clock, ElectionName, Incarnation, Line, Office, Store, TokioClock};
+use incumbent::store::{Cas, Clock, ElectionName, Incarnation, Line, Office, Store, TokioClock};
 use incumbent::{Client, Election, Origin, Shooter, Shooting, Shot, ShotResult, Target, TermRecord, Terms, Token};
 use tokio::sync::Notify;
 
@@ -78,10 +78,15 @@ impl World {
             host: host.into(),
         };
         let origin = Origin::new(host, "another boot", "");
-        let last = TermRecord::open(world.last, Incarnation::from_bits(1), "a".into(), origin);
-        let office = Office::default().with_terms(Terms::default().with(last));
-        world.store.set_office(&world.name, Office::default().version, &office).await.unwrap();
+        world.note_last(TermRecord::open(world.last, Incarnation::from_bits(1), "a".into(), origin)).await;
         world
+    }
+
+    /// Writes this down as the last term, whatever was said of it before.
+    pub(crate) async fn note_last(&self, last: TermRecord) {
+        let before = self.line().await.office.version;
+        let office = Office::default().with_terms(Terms::default().with(last));
+        assert_eq!(self.store.set_office(&self.name, before, &office).await.unwrap(), Cas::Done);
     }
 
     pub(crate) async fn election(&self) -> Election {
