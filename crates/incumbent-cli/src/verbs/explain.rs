@@ -181,6 +181,17 @@ fn page(store: &StoreUrl, promises: &Promises, settings: &Settings, bounds: &Bou
                 number(bounds.failover)
             ),
         ),
+    ];
+    // Without a line there is no record of terms, and nobody is stopped.
+    if promises.line == LineKind::Fair {
+        let fencing = format!(
+            "(with --fence-cmd, if the term of that leader stays open, {} more for --fence-delay, and as long as each \
+             program takes)",
+            show(settings.fence_delay())
+        );
+        page.push(row("", fencing));
+    }
+    page.extend([
         row(
             "worst overlap",
             format!(
@@ -194,7 +205,7 @@ fn page(store: &StoreUrl, promises: &Promises, settings: &Settings, bounds: &Bou
             "store outage",
             format!("{}: a leader survives an outage that is shorter than this", number(bounds.outage)),
         ),
-    ];
+    ]);
     page.extend(notes(promises, paint));
     page
 }

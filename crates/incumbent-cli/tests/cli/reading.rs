@@ -340,6 +340,8 @@ fn explain_reckons_with_the_times_that_were_given() {
     // 30 s, less 0.1 % drift, less a fiftieth as margin.
     assert_eq!(json["believes_ms"], 29_370);
     assert_eq!(json["tolerated_outage_ms"], 29_370 - 5_000 - 10_000);
+    let text = host.ok(["explain", "--ttl", "30s", "--grace", "5s"]).out;
+    assert!(text.contains("with --fence-cmd") && text.contains("25 s more for --fence-delay"), "{text}");
     let json = host.ok(["explain", "jobs/x", "--json"]).json();
     assert_eq!((&json["ttl_ms"], &json["status"]["vacant_because"]), (&json!(15_000), &json!("no_candidates")));
     let text = host.ok(["explain", "jobs/x"]).out;

@@ -93,6 +93,7 @@ async fn an_election_by_a_majority_of_servers_explains_what_it_rests_on_and_what
     assert!(token() > first, "two of three will do");
 
     let said = host.ok(on_redlock(&["explain", "jobs/x"]));
+    assert!(!said.out.contains("--fence-cmd"), "there is no record of terms: {said:?}");
     for part in [
         "rests on time",
         "pause, freeze, bench, end, transfer, resign and depose are refused",
