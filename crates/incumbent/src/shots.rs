@@ -243,7 +243,9 @@ mod tests {
             let budget = Budget::in_file(folder.path().join("shots"));
             // It takes the only thread there is, as a file on such a disk does.
             let (release, hangs) = std::sync::mpsc::channel::<()>();
-            tokio::task::spawn_blocking(move || drop(hangs.recv()));
+            tokio::task::spawn_blocking(move || {
+                let _ = hangs.recv();
+            });
             let spent = tokio::time::timeout(20 * ANSWERS_WITHIN, budget.spend(aim("x", 77), at(0))).await;
             drop(release);
             assert_eq!(spent, Ok(true), "it counts by itself");
