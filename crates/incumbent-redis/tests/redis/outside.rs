@@ -557,7 +557,7 @@ async fn nobody_leads_past_more_of_the_dead_than_expire_at_once() {
     let store = redis.open();
     let last = store.open_session(LONG).await.unwrap();
     for number in 0..450 {
-        let session = store.open_session(std::time::Duration::from_millis(300)).await.unwrap();
+        let session = store.open_session(Duration::from_millis(300)).await.unwrap();
         // Some have gone by the time others come.
         session.enlist(&jobs(), &entry(number)).await.unwrap();
     }
