@@ -478,6 +478,30 @@ mod tests {
         rows.map(|rows| rows.len())
     }
 
+    /// Two transactions, in one round trip: inside the step, what is told would take a lock of the
+    /// whole cluster through the commit.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_told_of_a_step_goes_with_it_in_one_message_and_behind_its_commit() {
+        let (open, mut server) = connected().await;
+        let link = link([open]);
+        let told = Some("SELECT tell()".to_owned());
+        let call = link.call("writing", Effect::Write, "SELECT step()".to_owned(), told);
+        let serve = async {
+            let query = asked(&mut server).await;
+            answer(&mut server, &query, 3).await;
+            query
+        };
+        let both = timeout(LINGER, async { tokio::join!(call, serve) });
+        let (rows, query) = both.await.expect("one answer is all that it waits for");
+        assert_eq!(rows.unwrap().len(), 1, "what is told answers nothing");
+        let statements = Vec::from_iter(query.trim_end_matches('\0').split(';').map(str::trim));
+        let [begin, _, rest @ ..] = &statements[..] else { panic!("{query}") };
+        assert!(begin.starts_with("BEGIN "), "{query}");
+        assert_eq!(rest, ["SELECT step()", "COMMIT", "SELECT tell()"]);
+        let silent = timeout(Duration::from_secs(1), server.read_u8()).await;
+        assert!(silent.is_err(), "nothing else is sent: {silent:?}");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn calls_that_hang_and_are_given_up_hold_up_no_other() {
         let (last, mut answers) = connected().await;
