@@ -12,6 +12,7 @@ mod hostile;
 mod locks;
 mod pooler;
 mod replay;
+mod snapshots;
 #[cfg(feature = "faults")]
 mod storm;
 mod suites;
