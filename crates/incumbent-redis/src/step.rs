@@ -117,6 +117,10 @@ mod tests {
                 if path.ends_with("writes.lua") && arguments.starts_with("unpack(ARGV") {
                     continue;
                 }
+                // A function of ours, of which each call is looked at where it stands.
+                if script[..at].ends_with('p') && !arguments.starts_with('\'') {
+                    continue;
+                }
                 let (command, after) = arguments.strip_prefix('\'').and_then(|call| call.split_once('\'')).unwrap();
                 if ["INFO", "TIME", "PUBLISH"].contains(&command) {
                     continue;
