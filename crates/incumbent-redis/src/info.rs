@@ -91,15 +91,18 @@ impl Server {
              (its TTL less half the shortest), and keeps `run --try` out: it may be that the server's clock has jumped."
                 .to_owned(),
             "An old copy of a key of the store that is put back into a running server (RESTORE) founds it anew if it is \
-             the counter's; with that of another no token comes again, but orders may be undone and leaders be \
-             forgotten in silence, and then two may lead. Copies of the counter and of the entries, put back together, \
-             are noticed only when one asks who knew the newer ones, and until then tokens may come again: delete all \
-             keys of the store after it, and be sure that no leader runs."
+             the counter's (m). With that of another no token comes again, but orders may be undone in silence (key o); \
+             a leader may be forgotten (s, l, e): another may lead beside it until its next renewal, which tells it; \
+             or be told and shown all the same (p), and nobody leads until it is deposed or its session ends. Copies of \
+             the counter and of the entries, put back together, are noticed only when one asks who knew the newer ones, \
+             and until then tokens may come again: delete all keys of the store after it, and be sure that no leader \
+             runs."
                 .to_owned(),
-            "A store whose keys are all deleted (FLUSHALL) is founded anew (store_reset), whatever the server writes to \
-             its disk. Once one has come who knew the old store, nobody takes office for a TTL; a candidate that is \
-             started and comes first may lead beside the old leader for as long. A fence lets in no more than one of \
-             them."
+            "A store any of whose keys is deleted (DEL, FLUSHALL, eviction) is founded anew (store_reset), and nobody \
+             takes office before the longest TTL that is left in the others has passed, nor before the candidate's own \
+             has. If all are deleted (FLUSHALL), that begins only once one has come who knew the old store: a candidate \
+             that is started and comes first may lead beside the old leader for a TTL. A fence lets in no more than one \
+             of them. What the server writes to its disk changes none of this."
                 .to_owned(),
             "While the server's memory is full, leaders stay in office, and everybody may leave; nobody comes, no order \
              is written, and no fence is raised there."

@@ -65,9 +65,13 @@
 //!   store is founded anew. That is seen by the counter, in `{incumbent}:m`: by one who has met a
 //!   higher one, and, since a step that draws a number for others to see keeps it in
 //!   `{incumbent}:e` as well, by one who comes fresh and would draw it again. An old copy of
-//!   another key alone may go unnoticed: no token comes again, but with `{incumbent}:o` orders are
-//!   undone in silence, and with one of the others a leader may be forgotten that has not been
-//!   told. Old copies of both, put back together, are noticed only by one who knew the newer ones.
+//!   another key alone founds nothing anew, and no token comes again. With `{incumbent}:o` orders
+//!   are undone in silence. With `{incumbent}:s`, `l` or `e` a leader may be forgotten, and another
+//!   lead beside it until its next renewal: nobody leads past an entry that stays in the line, and
+//!   a renewal names no place whose entry is in none. With `{incumbent}:p` it is told, too, but its
+//!   entry stays, and nobody leads until it is deposed or its session ends. (With `z` and `h`
+//!   whoever leads goes on: what they say is looked at again.) Old copies of both, `m` and `e`, put
+//!   back together, are noticed only by one who knew the newer ones.
 //!   So put back none into a running server, or delete all eight after it: then the store is
 //!   founded anew.
 //! - **Can it count on?** Scripts count exactly up to 2^53. Before the counter gets there (the

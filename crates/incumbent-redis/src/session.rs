@@ -81,13 +81,12 @@ impl RedisSession {
 
     async fn renew(&self, held: &[Held]) -> Result<Renewal, StoreError> {
         let sent = self.inner.clock.now();
-        let mut places = self.places_after(&[]).await?;
+        let (mut places, mut last) = self.places_after(&[]).await?;
         self.note_renewed(sent);
-        let mut page = places.len();
-        while let Some(last) = places.last().filter(|_| page == PAGE_PLACES) {
-            let next = self.places_after(&last.clone()).await?;
-            page = next.len();
+        while !last.is_empty() {
+            let (next, next_last) = self.places_after(&last).await?;
             places.extend(next);
+            last = next_last;
         }
         let places: Option<Vec<Held>> = places.iter().map(|place| keys::parse_place(place)).collect();
         let places = places.ok_or_else(|| strange(step::RENEW.what))?;
@@ -106,11 +105,13 @@ impl RedisSession {
         *renewed = sent.max(*renewed);
     }
 
-    /// Renews the session: a page of its places, as scripts write them. One that goes while others
-    /// are read was there, and one that is not there has gone.
-    async fn places_after(&self, last: &[u8]) -> Result<Vec<Vec<u8>>, StoreError> {
+    /// Renews the session: a page of its places, as scripts write them, and the last of the page if
+    /// there may be more. One that goes while others are read was there, and one that is not there
+    /// has gone.
+    async fn places_after(&self, last: &[u8]) -> Result<(Vec<Vec<u8>>, Vec<u8>), StoreError> {
         let limit = PAGE_PLACES.to_string();
-        self.living_step(&step::RENEW, &[last, limit.as_bytes()]).await?.list()
+        let mut answer = self.living_step(&step::RENEW, &[last, limit.as_bytes()]).await?;
+        Ok((answer.list()?, answer.bytes()?))
     }
 
     async fn enlist(&self, election: &ElectionName, entry: &NewEntry) -> Result<Standing, StoreError> {

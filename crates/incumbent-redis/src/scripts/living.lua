@@ -60,10 +60,11 @@ end
 -- Where an entry stands that is in line. Leaders are made here, and where an entry is put at the end
 -- of a line in which nobody is.
 local function stand(session, election, token, incarnation)
-  local entry = call('HGET', ENTRIES, election .. '\0' .. token)
+  local key = election .. '\0' .. token
+  local entry, in_line = call('HGET', ENTRIES, key), call('ZSCORE', LINES, key)
   -- Before anything is written, since it may be damaged.
   local office, record = office_of(election)
-  if not entry then
+  if not entry or not in_line then
     -- Somebody has taken it away.
     return {'lost', id, change, office, record}
   end

@@ -194,7 +194,7 @@ async fn beside_the_leader_of_a_store_that_was_emptied_another_may_lead_and_a_fe
     let redis = Redis::on(&server);
     let store = redis.open();
     let promised = store.promises().await.unwrap().caveats.join(" ");
-    assert!(promised.contains("comes first may lead beside the old leader for as long. A fence lets in"), "{promised}");
+    assert!(promised.contains("comes first may lead beside the old leader for a TTL. A fence lets in"), "{promised}");
     let (fence, set) = (RedisFence::new(&store, &jobs(), "mark"), |value: &str| [RedisWrite::set("key", value)]);
     let lead = async |store: RedisStore, number| {
         let session = store.open_session(LONG).await.unwrap();

@@ -42,7 +42,7 @@ const FLAWS: [&[Flaw]; 14] = [
     // One that waits does so for a dead one.
     &[("if ends and ends + 0 > clock then\n      return sub(", "if ends then\n      return sub(")],
     // A renewal is none, and one counts for another session's TTL.
-    &[("extend(session)\nreturn {'ok', id, change, places}", "return {'ok', id, change, places}")],
+    &[("extend(session)\nreturn {'ok', id, change, places,", "return {'ok', id, change, places,")],
     &[(
         "call('ZADD', SESSIONS, whole(clock + ttl_of(session)), session)",
         "call('ZADD', SESSIONS, whole(clock + longest), session)",

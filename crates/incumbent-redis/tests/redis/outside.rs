@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, TryFutureExt, join_all};
 use incumbent::{CandidacyError, Observation};
-use incumbent_store::{Cas, Head, Office, Paused, Place, Publication, Store, StoreError, Version, Watched};
+use incumbent_store::{Cas, Head, Office, Paused, Place, Publication, Standing, Store, StoreError, Version, Watched};
 use incumbent_testkit::servers::RedisServer;
 
 use crate::harness::{LONG, Redis, TTL, client, enlisted, entry, held, jobs, lead, named, shared, until, within};
@@ -21,6 +21,11 @@ async fn without_key(key: &str) {
     let server = shared().await;
     let redis = Redis::on(server);
     let (store, other) = (redis.open(), redis.open());
+    let promised = store.promises().await.unwrap().caveats.join(" ");
+    let said = "A store any of whose keys is deleted (DEL, FLUSHALL, eviction) is founded anew (store_reset), and nobody \
+                takes office before the longest TTL that is left in the others has passed, nor before the candidate's own \
+                has.";
+    assert!(promised.contains(said), "{promised}");
     let before = store.identity().await.unwrap();
     let session = store.open_session(TTL).await.unwrap();
     let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
@@ -161,6 +166,85 @@ async fn an_old_counter_that_is_put_back_gives_one_who_comes_fresh_no_number_a_s
     }
 }
 
+/// A leader that came after an old copy of `key` was taken, and another candidate that comes when
+/// it has been put back. `knew`: the leader's session was there before.
+async fn forgotten_by(key: &str, knew: bool) -> (bool, bool) {
+    let redis = Redis::on(shared().await);
+    let store = redis.open();
+    let before = store.open_session(LONG).await.unwrap();
+    let left = held(&before.enlist(&jobs(), &entry(1)).await.unwrap());
+    let known = store.open_session(LONG).await.unwrap();
+    shared().await.cli(&["COPY", &redis.key(key), &redis.key("copy")]);
+    before.withdraw(&left, None).await.unwrap();
+    let leader = if knew { known } else { store.open_session(LONG).await.unwrap() };
+    let leading = held(&leader.enlist(&jobs(), &entry(2)).await.unwrap());
+    shared().await.cli(&["COPY", &redis.key("copy"), &redis.key(key), "REPLACE"]);
+
+    let newcomer = redis.open().open_session(LONG).await.unwrap();
+    let place = newcomer.enlist(&jobs(), &entry(3)).await.unwrap();
+    let leads = |standing: &Standing| matches!(standing.place, Place::Leading(_));
+    let told = match leader.renew(std::slice::from_ref(&leading)).await {
+        Ok(renewal) => renewal.gone == [leading.clone()],
+        Err(StoreError::SessionGone) => true,
+        other => panic!("{key}: {other:?}"),
+    };
+    let still_leads = leader.standing(&leading, None).await.is_ok_and(|standing| leads(&standing));
+    assert_eq!(still_leads, !told, "{key}: a standing says the same as a renewal");
+    if leads(&place) && knew {
+        // It comes again, behind the other.
+        let Err(StoreError::AlreadyInLine(old)) = leader.enlist(&jobs(), &entry(4)).await else { panic!("{key}") };
+        assert_eq!(leader.withdraw(&old, None).await.unwrap(), Cas::Done);
+        assert!(!leads(&leader.enlist(&jobs(), &entry(4)).await.unwrap()), "{key}");
+        assert!(leads(&newcomer.standing(&held(&place), None).await.unwrap()), "{key}");
+    }
+    if told && !leads(&place) {
+        // Who is shown as the first one is nobody's.
+        let shown = store.line(&jobs(), 1).await.unwrap().entries.remove(0);
+        assert!(shown.is(&leading), "{key}: {shown:?}");
+        assert_eq!(store.evict(&jobs(), &shown).await.unwrap(), Cas::Done);
+        assert!(leads(&newcomer.standing(&held(&place), None).await.unwrap()), "{key}");
+    }
+    (leads(&place), told)
+}
+
+#[tokio::test]
+async fn a_leader_that_an_old_copy_of_a_key_has_forgotten_is_told_by_its_next_renewal() {
+    let promised = Redis::on(shared().await).open().promises().await.unwrap().caveats.join(" ");
+    let says = |what: &str| assert!(promised.contains(what), "{what}: {promised}");
+    says("orders may be undone in silence (key o)");
+    for key in ["o", "z", "h"] {
+        for knew in [true, false] {
+            assert_eq!(forgotten_by(key, knew).await, (false, false), "{key}: whoever leads goes on");
+        }
+    }
+    says("a leader may be forgotten (s, l, e): another may lead beside it until its next renewal, which tells it");
+    for (key, knew) in [("s", false), ("l", true), ("l", false), ("e", true), ("e", false)] {
+        assert_eq!(forgotten_by(key, knew).await, (true, true), "{key}");
+    }
+    says("or be told and shown all the same (p), and nobody leads until it is deposed or its session ends");
+    for knew in [true, false] {
+        assert_eq!(forgotten_by("p", knew).await, (false, true));
+    }
+}
+
+/// The last place of a page may be the one.
+#[tokio::test]
+async fn a_place_that_is_in_no_line_any_more_hides_none_of_those_behind_it() {
+    let server = shared().await;
+    let redis = Redis::on(server);
+    let session = redis.open().open_session(LONG).await.unwrap();
+    let mut places = Vec::new();
+    for number in 0..502 {
+        places.push(held(&session.enlist(&named(&format!("jobs/{number:03}")), &entry(1)).await.unwrap()));
+    }
+    assert_eq!(session.renew(&places).await.unwrap().gone, []);
+    let out = &places[499];
+    let script = format!("return redis.call('ZREM', KEYS[1], \"{}\\000{}\")", out.election, out.entry.as_str());
+    assert_eq!(server.cli(&["EVAL", &script, "1", &redis.key("l")]), "1");
+    let renewal = session.renew(&places).await.unwrap();
+    assert_eq!((renewal.gone.as_slice(), renewal.stray), (std::slice::from_ref(out), Vec::new()));
+}
+
 /// Orders may be undone then, and leaders forgotten. But a fence lets none of them in.
 #[tokio::test]
 async fn an_old_copy_of_any_other_key_gives_no_token_twice() {
@@ -169,7 +253,7 @@ async fn an_old_copy_of_any_other_key_gives_no_token_twice() {
         let redis = Redis::on(server);
         let store = redis.open();
         let promised = store.promises().await.unwrap().caveats.join(" ");
-        assert!(promised.contains("with that of another no token comes again, but orders may be undone"), "{promised}");
+        assert!(promised.contains("With that of another no token comes again"), "{promised}");
         let session = store.open_session(TTL).await.unwrap();
         let kept = held(&session.enlist(&named("kept"), &entry(1)).await.unwrap());
         server.cli(&["COPY", &redis.key(key), &redis.key("copy")]);
@@ -268,7 +352,7 @@ async fn a_step_that_needs_a_key_of_somebody_elses_is_refused_and_changes_nothin
             ("standing", "mspleoh", first.standing(&places[0], None).map_ok(drop).boxed()),
             ("publish", "mszple", first.publish(&places[0], seen[0].version, &said).map_ok(drop).boxed()),
             ("set_office", "mszoe", store.set_office(&jobs, Version::NONE, &paused).map_ok(drop).boxed()),
-            ("renew", "mszp", first.renew(&places[..1]).map_ok(drop).boxed()),
+            ("renew", "mszpl", first.renew(&places[..1]).map_ok(drop).boxed()),
             ("withdraw", "mszpleh", second.withdraw(&places[1], None).map_ok(drop).boxed()),
             ("evict", "mszpleh", store.evict(&jobs, &seen[2]).map_ok(drop).boxed()),
             ("close", "mszpleh", first.close().map_ok(drop).boxed()),
@@ -391,7 +475,7 @@ async fn a_leader_whose_store_was_emptied_is_told_and_stands_again_with_a_higher
     let store = Redis::on(&server).open();
     let promised = store.promises().await.unwrap().caveats.join(" ");
     assert!(
-        promised.contains("A store whose keys are all deleted (FLUSHALL) is founded anew (store_reset)"),
+        promised.contains("If all are deleted (FLUSHALL), that begins only once one has come who knew the old store"),
         "{promised}"
     );
     let election = client(&store).await.election("jobs").unwrap();
