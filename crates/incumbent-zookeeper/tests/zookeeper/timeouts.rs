@@ -85,6 +85,27 @@ async fn nor_does_it_on_a_connection_of_the_users_own() {
     .await;
 }
 
+/// Beside the probe once per TTL, of which none is due here before the test is over.
+#[tokio::test]
+async fn servers_are_asked_again_at_each_reconnect() {
+    const TTL: Duration = Duration::from_secs(200);
+    let mut server = ZooKeeperEnsemble::start(1).await;
+    let proxy = Proxy::start(&server.endpoints()[0]).await;
+    let zookeeper = ZooKeeper::at(vec![proxy.endpoint()], Dialect::Incumbent);
+    let session = opened(&zookeeper.open(), TTL).await;
+    let mut shortened = session.shortened();
+    let dials = proxy.connections();
+    tokio::select! {
+        left = &mut shortened => panic!("it grants as much as before: {left:?}"),
+        () = until("the server is asked", async || proxy.connections() > dials) => {}
+    }
+
+    server.node(0).configure(SHORT_LINE);
+    server.node(0).restart().await;
+
+    assert_eq!(within(shortened).await, SHORT);
+}
+
 /// Each of them asks the server for what it needs itself. A short session that is granted says
 /// nothing about longer ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
