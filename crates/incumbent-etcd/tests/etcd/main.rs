@@ -12,6 +12,7 @@ mod hangs;
 mod harness;
 mod hostile;
 mod interop;
+mod learner;
 mod outside;
 mod space;
 #[cfg(feature = "faults")]

@@ -65,27 +65,24 @@ impl EtcdCluster {
             let comma = if number == 0 { "" } else { "," };
             let _ = write!(members, "{comma}n{number}=http://127.0.0.1:{peer}");
         }
-        let node = |number: usize| {
-            let (client, peer) = ports[number];
-            let data = scratch.path().join(format!("n{number}"));
-            let mut args = vec![
-                format!("--name=n{number}"),
-                format!("--data-dir={}", data.display()),
-                format!("--listen-peer-urls=http://127.0.0.1:{peer}"),
-                format!("--initial-advertise-peer-urls=http://127.0.0.1:{peer}"),
-                format!("--initial-cluster={members}"),
-                "--logger=zap".to_owned(),
-                "--log-level=warn".to_owned(),
-            ];
-            if !extra.iter().any(|arg| arg.starts_with("--listen-client-urls")) {
-                args.push(format!("--listen-client-urls=http://127.0.0.1:{client}"));
-                args.push(format!("--advertise-client-urls=http://127.0.0.1:{client}"));
-            }
-            args.extend(extra.iter().map(|arg| arg.replace("{client}", &client.to_string())));
-            EtcdNode { args, port: client, log: scratch.path().join(format!("n{number}.log")), process: None }
-        };
-        let nodes = (0..count).map(node).collect();
+        let node = |(number, ports)| EtcdNode::prepare(number, ports, &members, extra, &scratch);
+        let nodes = ports.into_iter().enumerate().map(node).collect();
         EtcdCluster { nodes, scratch }
+    }
+
+    /// Adds a server that learns what the others decide: it has no vote yet, and refuses nearly all
+    /// requests. Waits until it is up.
+    pub async fn add_learner(&mut self) -> &EtcdNode {
+        let (number, ports) = (self.nodes.len(), (free_port(), free_port()));
+        let (name, peer) = (format!("n{number}"), format!("--peer-urls=http://127.0.0.1:{}", ports.1));
+        let said = self.ctl(&["member", "add", &name, &peer, "--learner"]);
+        let members = said.split_once("ETCD_INITIAL_CLUSTER=\"").and_then(|(_, rest)| rest.split('"').next());
+        let members = members.expect("the members");
+        let mut learner =
+            EtcdNode::prepare(number, ports, members, &["--initial-cluster-state=existing"], &self.scratch);
+        learner.restart().await;
+        self.nodes.push(learner);
+        &self.nodes[number]
     }
 
     async fn all_healthy(&self) -> bool {
@@ -151,6 +148,31 @@ impl EtcdCluster {
 }
 
 impl EtcdNode {
+    fn prepare(
+        number: usize,
+        (client, peer): (u16, u16),
+        members: &str,
+        extra: &[&str],
+        scratch: &Scratch,
+    ) -> EtcdNode {
+        let data = scratch.path().join(format!("n{number}"));
+        let mut args = vec![
+            format!("--name=n{number}"),
+            format!("--data-dir={}", data.display()),
+            format!("--listen-peer-urls=http://127.0.0.1:{peer}"),
+            format!("--initial-advertise-peer-urls=http://127.0.0.1:{peer}"),
+            format!("--initial-cluster={members}"),
+            "--logger=zap".to_owned(),
+            "--log-level=warn".to_owned(),
+        ];
+        if !extra.iter().any(|arg| arg.starts_with("--listen-client-urls")) {
+            args.push(format!("--listen-client-urls=http://127.0.0.1:{client}"));
+            args.push(format!("--advertise-client-urls=http://127.0.0.1:{client}"));
+        }
+        args.extend(extra.iter().map(|arg| arg.replace("{client}", &client.to_string())));
+        EtcdNode { args, port: client, log: scratch.path().join(format!("n{number}.log")), process: None }
+    }
+
     /// Where it listens, as `host:port`.
     pub fn endpoint(&self) -> String {
         format!("127.0.0.1:{}", self.port)
