@@ -135,10 +135,11 @@ impl Endpoints {
             let attempt = self.attempt_at(self.current(), asks);
             let client = self.client(attempt.number)?.clone();
             // Calls ask for it, too, but one that fails then may have been sent.
-            if let Err(status) = client.token().await {
-                return Err(attempt.failed(status, Effect::None, what));
-            }
-            let status = match request(client).await {
+            let (effect, answer) = match client.token().await {
+                Ok(_) => (effect, request(client).await),
+                Err(status) => (Effect::None, Err(status)),
+            };
+            let status = match answer {
                 Ok(answer) => {
                     let number = attempt.number;
                     attempt.answered();

@@ -97,6 +97,19 @@ async fn who_may_not_is_told_so() {
     assert!(denied(refused.clone()), "{refused:?}");
 }
 
+/// A token is asked for first, and not where nothing else would be.
+#[tokio::test]
+async fn an_endpoint_that_is_down_is_passed_over_by_a_user_too() {
+    let cluster = guarded().await;
+    // Nobody listens there, and nobody can without being root.
+    let endpoints = ["127.0.0.1:1", &cluster.endpoints()[0]];
+    // Half of them begin with the one that is down.
+    for _ in 0..20 {
+        let store = EtcdStore::connect(&endpoints, &EtcdOptions::new().user("root", "secret")).unwrap();
+        store.line(&name("down"), 1).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_user_where_nobody_is_asked_for_one_is_told_so() {
     let store = open(crate::harness::shared().await, "root:secret");
