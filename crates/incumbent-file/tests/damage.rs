@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says what must be so")]
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -238,8 +238,13 @@ fn a_directory_of_somebody_else_is_refused() {
     } else {
         PathBuf::from("/")
     };
+    let owner = fs::metadata(&other).unwrap().uid();
     match FileStore::open(&other) {
-        Err(StoreError::Denied { what, .. }) => assert!(what.contains("it belongs to user"), "{what}"),
+        Err(StoreError::Denied { what, .. }) => {
+            let whose = format!("it belongs to user {owner}, and we are user {}", us.as_raw());
+            let next = format!("act as that user (as root: `sudo -u '#{owner}' ...`)");
+            assert!(what.ends_with(&format!("{whose}: {next}")), "{what}");
+        }
         answer => panic!("{answer:?}"),
     }
 }
