@@ -309,7 +309,7 @@ async fn where_no_thread_can_be_made_a_session_is_refused_and_one_that_is_open_g
 
 /// One after the other, four of them would take four TTLs.
 #[tokio::test]
-async fn several_stopped_candidates_in_a_row_are_passed_within_two_ttls() {
+async fn several_stopped_candidates_in_a_row_are_passed_at_the_same_time() {
     const TTL: Duration = Duration::from_secs(3);
     let dir = TempDir::new("file");
     let path = dir.path().join("store");
