@@ -45,8 +45,7 @@
 //!   path) does. As process 1 of a container, the end of [`main_if_guardian`]'s init ends the
 //!   container, and so everything. A PID namespace for COMMAND would do the same anywhere, but
 //!   COMMAND would see other process numbers than the rest of the host, and other users where it
-//!   takes a user namespace. A control group ends nobody by itself: `cgroup.kill` has to be written
-//!   by a process that lives, and here none of ours does.
+//!   takes a user namespace. A control group does not help: see below.
 //! * A program that is built so that a panic aborts, or whose panic hook ends it, is as good as
 //!   killed by one.
 //! * A process in uninterruptible sleep dies only when the kernel lets it. A descendant that
@@ -56,6 +55,16 @@
 //!   not among its descendants.
 //! * A descendant that forks and exits forever, in a new session each time, can outrun the walk
 //!   over `/proc`.
+//!
+//! # Why not `cgroup.kill`
+//! It would be the better way for a guardian that lives to kill everything at once, forks included.
+//! It is not used, since it takes a control group of our own to put COMMAND into: root, or a
+//! delegated subtree in which this process is allowed to make one, which is what few cron jobs,
+//! terminals and containers have. So the walk has to be there and right anyway, and a second way
+//! that only some hosts take would be the one that nobody has tried when it is needed. Nor would it
+//! help where the guardian cannot: a control group ends nobody by itself, the file has to be
+//! written by a process that lives and runs. A service manager has such groups, and uses them
+//! already: systemd kills what a service has left behind.
 //!
 //! # Use
 //! The guardian is the same executable, started again: `main` begins with [`main_if_guardian`].
