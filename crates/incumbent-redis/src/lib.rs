@@ -105,10 +105,12 @@
 //!   No renewal waits for one. With `?wait=N` marks, and what is written behind them, are confirmed
 //!   in the same way as steps.
 //! - **Finding the primary.** With every connection Sentinels are asked for it, or a member of a
-//!   cluster for the one that keeps our keys. A member that no longer keeps them has done nothing:
-//!   the step is made at the other, once. A server that turns out to be a replica is left, and the
-//!   step is unavailable. Several servers that are no cluster are refused: each would have a leader
-//!   of its own.
+//!   cluster for the one that keeps our keys. One that says nothing for 0.3 s has the next asked
+//!   beside it, and the first good answer counts. A member that no longer keeps our keys has done
+//!   nothing: the step is made at the other, once. While they are on their way (`ASK`, `TRYAGAIN`)
+//!   no step is made, and it is unavailable. A server that turns out to be a replica is left, and
+//!   the step is unavailable. Several servers that are no cluster are refused: each would have a
+//!   leader of its own.
 //! - **Versions.** Another format than this version's is refused with a sentence, and left alone.
 //!
 //! # Rights

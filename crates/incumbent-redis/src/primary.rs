@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use incumbent_store::{Effect, StoreError};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, RedisError};
@@ -16,6 +17,8 @@ use crate::keys::OwnKey;
 
 /// How long a connection may take to come up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long the first one that is named may be silent before the next is asked as well.
+const HEAD_START: Duration = Duration::from_millis(300);
 
 /// Where the primary is.
 #[derive(Clone)]
@@ -86,20 +89,32 @@ fn silent(elapsed: Elapsed) -> StoreError {
     StoreError::unavailable("the server says nothing", elapsed)
 }
 
-/// The answer of the first that can be reached. Asking another is no repetition: nothing has been
-/// done yet.
+/// The first good answer, or the refusal of one that can be reached. The next is asked when those
+/// before it have failed, or have said nothing for a while: one that takes connections and hangs
+/// would hold up a leader that has to renew. Asking another is no repetition: nothing has been done
+/// yet.
 async fn first_of<T, F>(clients: Vec<Client>, ask: impl Fn(Client) -> F) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,
 {
     let mut failure = StoreError::Misuse { what: "no server is named".to_owned() };
-    for client in clients {
-        match ask(client).await {
-            Err(error @ StoreError::Unavailable { .. }) => failure = error,
-            done => return done,
+    let mut clients = clients.into_iter();
+    let mut asked = FuturesUnordered::new();
+    loop {
+        asked.extend(clients.next().map(&ask));
+        let answer = match clients.len() {
+            0 => asked.next().await,
+            _ => match tokio::time::timeout(HEAD_START, asked.next()).await {
+                Ok(answer) => answer,
+                Err(_) => continue,
+            },
+        };
+        match answer {
+            Some(Err(error @ StoreError::Unavailable { .. })) => failure = error,
+            Some(done) => return done,
+            None => return Err(failure),
         }
     }
-    Err(failure)
 }
 
 /// A connection to this server; or, since a member of a cluster knows who keeps our keys, to that
@@ -213,4 +228,52 @@ fn moved_to(error: &RedisError) -> Option<(String, u16)> {
     let (address, _slot) = error.redirect_node()?;
     let (host, port) = address.rsplit_once(':')?;
     Some((host.to_owned(), port.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use incumbent_testkit::servers::Certificates;
+    use redis::{ConnectionInfo, RedisConnectionInfo};
+
+    use super::*;
+    use crate::options::parse_url;
+
+    /// Who we are there, and with which certificates: all of it but where to.
+    fn apart_from_the_address(info: &ConnectionInfo) -> (String, [Option<&str>; 2], i64, String) {
+        let settings: &RedisConnectionInfo = info.redis_settings();
+        let tls = match info.addr() {
+            ConnectionAddr::TcpTls { insecure, tls_params: Some(params), .. } => format!("{insecure} {params:?}"),
+            other => other.to_string(),
+        };
+        let protocol = format!("{:?} {}", settings.protocol(), settings.skip_set_lib_name());
+        (tls, [settings.username(), settings.password()], settings.db(), protocol)
+    }
+
+    #[test]
+    fn another_server_is_reached_in_the_same_way_as_the_one_that_named_it() {
+        let certificates = Certificates::new("IP:127.0.0.1");
+        let [ca, cert, key] = ["ca.pem", "client.pem", "client.key"].map(|file| certificates.file(file));
+        let url = format!("rediss://us:secret@named:1/3?ca={ca}&cert={cert}&key={key}");
+        let Ok((PrimaryLookup::Servers(named), _)) = parse_url(&url) else { panic!("{url}") };
+        let info = named[0].get_connection_info();
+        let ConnectionAddr::TcpTls { tls_params: Some(params), .. } = info.addr() else { panic!("{info:?}") };
+        // As a program may reach its server, though no URL of ours says so.
+        let unchecked = |host: &str, port| ConnectionAddr::TcpTls {
+            host: host.to_owned(),
+            port,
+            insecure: true,
+            tls_params: Some(params.clone()),
+        };
+        let client = Client::open(info.clone().set_addr(unchecked("named", 1))).unwrap();
+        let expected = apart_from_the_address(client.get_connection_info());
+        assert_eq!((expected.1, expected.2), ([Some("us"), Some("secret")], 3));
+
+        for (said, host) in [("other", "other"), ("", "named"), ("::1", "::1")] {
+            let moved = at(&client, said, 2).unwrap();
+            assert_eq!(*moved.get_connection_info().addr(), unchecked(host, 2), "{said:?}");
+            assert_eq!(apart_from_the_address(moved.get_connection_info()), expected, "{said:?}");
+        }
+        let plain = at(&Client::open("redis://named:1").unwrap(), "other", 2).unwrap();
+        assert_eq!(*plain.get_connection_info().addr(), ConnectionAddr::Tcp("other".to_owned(), 2));
+    }
 }

@@ -203,6 +203,43 @@ async fn a_lagging_replica_that_the_sentinels_choose_makes_no_second_leader_and_
     assert!(held(&next).token > newest.token, "{next:?} after {newest:?}");
 }
 
+/// It takes connections and never answers: each would keep those behind it waiting for three
+/// seconds, and together for longer than the leader has.
+#[tokio::test]
+async fn sentinels_that_hang_cost_no_leader_its_office_and_keep_no_candidate_out() {
+    let primary = RedisServer::start().await;
+    let [hanging, sentinel] = [(); 2].map(|()| RedisServer::start_sentinel(&primary));
+    let (hanging, sentinel) = (hanging.await, sentinel.await);
+    let mute = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let mute = mute.each_ref().map(|listener| listener.local_addr().unwrap().to_string()).join(",");
+    let url = format!("redis://{},{mute},{}?sentinel=primary", hanging.endpoint(), sentinel.endpoint());
+    let ttl = Duration::from_secs(10);
+    let connect = async || incumbent::Client::builder().ttl(ttl).connect(&url).await.unwrap();
+    let leader = connect().await.election(jobs().as_str()).unwrap();
+    let mut candidacy = leader.candidate("ours").stand().await.unwrap();
+    let office = within(lead(&mut candidacy)).await;
+    let expires = || {
+        let sessions = primary.cli(&["ZRANGEBYSCORE", "{incumbent}:s", "-inf", "(+inf", "WITHSCORES"]);
+        sessions.lines().nth(1).and_then(|expires| expires.parse::<u64>().ok()).unwrap()
+    };
+
+    hanging.pause();
+    let before = expires();
+    for kind in ["normal", "pubsub"] {
+        primary.cli(&["CLIENT", "KILL", "TYPE", kind]);
+    }
+
+    let renewed = async || u128::from(expires() - before) > ttl.as_millis();
+    let term = office.term();
+    tokio::select! {
+        lost = term.lost() => panic!("{lost:?}"),
+        () = until("it was renewed when its time would have been over", renewed) => {}
+    }
+    let other = connect().await.election("elsewhere").unwrap();
+    within(lead(&mut other.candidate("new").stand().await.unwrap())).await;
+    term.check().unwrap();
+}
+
 /// A replica that was cut off may take over with what it has, as soon as it is back.
 #[tokio::test]
 async fn under_sentinels_nothing_is_kept_for_certain_though_no_replica_is_connected() {
