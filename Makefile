@@ -178,7 +178,7 @@ fault-crates:
 
 .PHONY: faults
 faults: ## Run every test, those with faults and real processes as well, and FAULT_SEEDS=100000 simulated seeds
-	@scripts/setup $(TEST_NEEDS)
+	@scripts/setup $(TEST_NEEDS) network
 	@$(CARGO) test --workspace --locked --no-fail-fast $(FAULT_CRATES:%=--features %/faults)
 	@$(SIM) --flaws
 	@$(SIM) --world store --seeds $(FAULT_SEEDS) --from 1

@@ -27,6 +27,8 @@ mod recovering;
 mod redis;
 mod running;
 mod signalling;
+#[cfg(feature = "faults")]
+mod split;
 mod stonith;
 mod succession;
 mod terminal;
