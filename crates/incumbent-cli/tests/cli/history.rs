@@ -161,9 +161,15 @@ async fn terms_are_on_record_on_a_server_too() {
 #[test]
 fn where_no_record_can_be_kept_a_candidate_that_asks_for_one_is_told_so() {
     let host = Host::new();
-    let said = host.run(["--store", "bully://?members=3", "run", "--forever", "--record", "jobs/x", "--", "true"]);
-    assert_eq!(said.code, Some(125), "{said:?}");
-    assert!(said.err.contains("keeps no record of terms"), "{said:?}");
+    for group in ["bully", "ring", "consensus"] {
+        for asks in [&["--record"][..], &["--fence-cmd", "true", "--fence-targets", "node-1"]] {
+            let url = format!("{group}://?members=3");
+            let run = ["--store", &url, "run", "--forever"];
+            let said = host.run([&run[..], asks, &["jobs/x", "--", "true"]].concat());
+            assert_eq!(said.code, Some(125), "{said:?}");
+            assert!(said.err.contains("keeps no record of terms"), "{said:?}");
+        }
+    }
 }
 
 #[test]

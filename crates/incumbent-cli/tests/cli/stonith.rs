@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
 
 use incumbent::store::{ElectionName, Incarnation, Office, Store};
 use incumbent::{Origin, TermRecord, Terms, Token};
@@ -10,7 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::host::{Host, Process, Spoken, eventually};
+use crate::host::{Host, Process, Spoken, eventually, finish};
 
 /// A program that lasts, and what it has started. Of the lock nothing is left when none of them is.
 const LASTS: &str = "exec 9>lock; flock 9; sleep 1000 & touch held; sleep 1000; true";
@@ -177,6 +179,14 @@ fn a_program_that_cannot_be_started_has_stopped_nothing() {
     }
 }
 
+#[test]
+fn a_program_that_dies_of_a_signal_has_stopped_nothing() {
+    let host = left_open_elsewhere();
+    let _next = start(&host, &["--on-fence-failure", "refuse"], &[program(&host, "kills-itself", "kill -9 $$")]);
+    assert_eq!(until_result(&host, "failed")["order"]["reason"], "kills-itself died of signal 9");
+    assert_eq!(host.run(["status", "jobs/x", "--json"]).json()["vacant_because"], "fencing");
+}
+
 /// Found out when a leader has died, it would be too late.
 #[test]
 fn a_program_that_is_missing_or_cannot_be_executed_is_refused_at_once() {
@@ -209,6 +219,9 @@ fn what_is_said_of_stopping_the_last_leader_needs_a_program_that_stops_it() {
         let said = host.run(["run"].iter().chain(&alone).chain(&["jobs/x", "--", "true"]));
         assert!(said.code == Some(2) && said.err.contains("--fence-cmd"), "{said:?}");
     }
+    // Whoever can write to the store says what the last leader is called.
+    let said = host.run(["run", "--fence-cmd", "true", "jobs/x", "--", "true"]);
+    assert!(said.code == Some(2) && said.err.contains("--fence-targets"), "{said:?}");
     // The one that is stopped need not be one that stops others.
     host.ok(["run", "--record", "--fence-as", "plug-1", "jobs/x", "--", "true"]);
     let terms = host.run(["history", "jobs/x", "--json"]).json()["terms"].clone();
@@ -348,4 +361,47 @@ fn a_program_does_not_outlive_the_place_for_which_it_runs() {
     next.wait();
     lock_is_free(&host);
     assert_eq!(shot(&host)["result"], "claimed");
+}
+
+/// Another attempt may follow, by the same candidate: this one is over.
+#[test]
+fn a_program_does_not_outlive_the_entry_of_one_that_is_deposed_while_it_runs() {
+    let host = left_open_elsewhere();
+    let lasts = program(&host, "lasts", "echo $$ > draft; mv draft pid-$INCUMBENT_ATTEMPT; sleep 1000; true");
+    let _next = start(&host, &["--fence-timeout", "10m"], &[lasts]);
+    let pid = eventually("the program runs", || fs::read_to_string(host.path("pid-1")).ok());
+    let process = Path::new("/proc").join(pid.trim());
+    assert!(process.exists());
+    host.ok(["depose", "jobs/x", "--token", "2"]);
+    eventually("it is killed", || (!process.exists()).then_some(()));
+    assert_eq!(shot(&host)["result"], "claimed", "it may have been fired");
+    assert_eq!(host.leader("jobs/x"), None);
+}
+
+/// As somebody would copy them, with what they call in the place of a device, a cloud and a host.
+#[test]
+fn the_programs_on_the_page_say_that_it_is_off_only_if_what_they_ask_says_so() {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/fencing.md")).unwrap();
+    let scripts = page.split("```sh\n#!/bin/sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let mut called = Vec::new();
+    for script in scripts {
+        let host = Host::new();
+        let tool = script.lines().find(|line| !line.starts_with('#')).unwrap().split(' ').next().unwrap();
+        called.push(tool);
+        let ran = |says: &str| {
+            program(&host, tool, says);
+            let path = format!("{}:{}", host.path("").display(), std::env::var("PATH").unwrap());
+            let mut command = Command::new(program(&host, "script", script));
+            command.env("PATH", path).env("INCUMBENT_TARGET", "node-1");
+            finish(command).code
+        };
+        assert_eq!(ran("echo Chassis Power is off"), Some(0), "{script}");
+        assert_ne!(ran("echo Chassis Power is off; exit 1"), Some(0), "{script}");
+        let first_fails = "echo Chassis Power is off; test -e asked || { touch asked; exit 1; }";
+        assert_ne!(ran(first_fails), Some(0), "it may not have been asked to go off: {script}");
+        if tool == "ipmitool" {
+            assert_ne!(ran("echo Chassis Power is on"), Some(0), "asked to go off, and still on: {script}");
+        }
+    }
+    assert_eq!(called, ["ipmitool", "aws", "ssh"]);
 }
