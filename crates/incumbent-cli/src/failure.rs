@@ -234,7 +234,8 @@ impl Failure {
             }
             OperatorError::Recovering(recovery) => Failure::error(text).next(format!(
                 "who does it goes on with `incumbent doctor {election} --recover --resume {0}`; to take it over, \
-                 `incumbent doctor {election} --recover --take-over {0}`",
+                 `incumbent doctor {election} --recover --take-over {0}`; step by step: \
+                 docs/runbooks.md#healing-step-by-step",
                 recovery.id
             )),
             OperatorError::NotAtLarge { .. } => {

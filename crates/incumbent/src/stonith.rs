@@ -187,7 +187,8 @@ impl Stonith {
                 let said = self.why_refused(why, &term.origin);
                 tracing::warn!(
                     "the last leader of {election} is not stopped from outside: {said}; once you have checked that its \
-                     work has stopped, `incumbent fenced {election} --token {} --i-have-checked` says so",
+                     work has stopped, `incumbent fenced {election} --token {} --i-have-checked` says so \
+                     (docs/runbooks.md#nobody-leads)",
                     term.token
                 );
                 let again = if why == Refused::UnderWay { self.again(attempt) } else { Some(REFUSED) };

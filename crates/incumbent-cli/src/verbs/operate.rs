@@ -282,7 +282,8 @@ pub(crate) async fn resign(args: ResignArgs, store: StoreUrl, console: &Console)
     let act = Act::new("resign", &args.act, &store, console).await?;
     let operator = act.operator(&args.order);
     let or_else = format!(
-        "the request has been withdrawn; `incumbent depose {}` removes a leader that does not answer",
+        "the request has been withdrawn; `incumbent depose {}` removes a leader that does not answer; step by step: \
+         docs/runbooks.md#the-leader-is-unwell",
         quoted(act.name)
     );
     act.carry_out(operator.resign(act.args.timeout), &or_else).await?;
@@ -309,7 +310,8 @@ pub(crate) async fn pause(args: PauseArgs, store: StoreUrl, console: &Console) -
     act.note_if_unknown().await;
     let operator = act.operator(&args.order);
     let or_else = format!(
-        "nobody new will lead, but a candidate is still in line: `incumbent depose {0}` removes it, `incumbent resume {0}` undoes the pause",
+        "nobody new will lead, but a candidate is still in line: `incumbent depose {0}` removes it, `incumbent resume \
+         {0}` undoes the pause; step by step: docs/runbooks.md#the-leader-is-unwell",
         quoted(act.name)
     );
     act.carry_out(operator.pause(act.args.timeout), &or_else).await?;

@@ -4,7 +4,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -73,17 +73,51 @@ fn assert_usage(said: &Said, words: &[&str]) {
     }
 }
 
+/// What a message says for which there is a runbook. A finding names its own, `status` adds it to
+/// the page, and the help of a verb is no message.
+const AT_NIGHT: [&str; 6] = [
+    "operator has reset",
+    "--i-have-checked",
+    "--take-over",
+    "incumbent doctor",
+    "incumbent depose",
+    "history shows the term as open",
+];
+const WITH_THEIR_OWN: [&str; 3] = ["verbs/doctor/judge.rs", "verbs/status.rs", "src/args/"];
+/// A part of several messages.
+const PART: &str = "incumbent fenced {election} --token {token} --i-have-checked";
+
 /// A message that is read at night leads to a page.
 #[test]
-fn every_runbook_that_is_named_is_there() {
+fn every_message_that_has_a_runbook_names_it_and_every_runbook_that_is_named_is_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = fs::read_to_string(root.join("../../docs/runbooks.md")).unwrap();
-    let anchors: Vec<String> = page
-        .lines()
-        .filter_map(|line| line.strip_prefix("## "))
-        .map(|title| title.to_lowercase().replace(' ', "-"))
-        .collect();
-    let (mut folders, mut named) = (vec![root.join("src")], 0);
+    let headings = page.lines().filter_map(|line| line.strip_prefix("## "));
+    let anchors: Vec<String> = headings.map(|title| title.to_lowercase().replace(' ', "-")).collect();
+    let (mut named, mut at_night) = (0, 0);
+    for (path, text) in sources(&[root.join("src"), root.join("../incumbent/src")]) {
+        for start in ["runbooks.md#", "runbook: \""] {
+            for rest in text.split(start).skip(1) {
+                let is_in_it = |letter: char| letter.is_ascii_lowercase() || letter == '-';
+                let anchor: String = rest.chars().take_while(|letter| is_in_it(*letter)).collect();
+                named += usize::from(!anchor.is_empty());
+                assert!(anchor.is_empty() || anchors.contains(&anchor), "{anchor:?} in {path}");
+            }
+        }
+        if WITH_THEIR_OWN.iter().any(|place| path.contains(place)) {
+            continue;
+        }
+        for message in strings(&text).filter(|message| AT_NIGHT.iter().any(|words| message.contains(words))) {
+            at_night += usize::from(message != PART);
+            assert!(message == PART || message.contains("docs/runbooks.md#"), "{message:?} in {path}");
+        }
+    }
+    assert!(named > 15 && at_night > 5, "{named} {at_night}");
+}
+
+/// The code in these folders, without comments and without its tests.
+fn sources(folders: &[PathBuf]) -> Vec<(String, String)> {
+    let (mut folders, mut sources) = (folders.to_vec(), Vec::new());
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -91,18 +125,26 @@ fn every_runbook_that_is_named_is_there() {
                 folders.push(path);
                 continue;
             }
-            let text = fs::read_to_string(&path).unwrap();
-            for start in ["runbooks.md#", "runbook: \""] {
-                for rest in text.split(start).skip(1) {
-                    let is_in_it = |letter: char| letter.is_ascii_lowercase() || letter == '-';
-                    let anchor: String = rest.chars().take_while(|letter| is_in_it(*letter)).collect();
-                    named += usize::from(!anchor.is_empty());
-                    assert!(anchor.is_empty() || anchors.contains(&anchor), "{anchor:?} in {}", path.display());
-                }
+            if path.ends_with("tests.rs") {
+                continue;
             }
+            let text = fs::read_to_string(&path).unwrap();
+            let code = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap();
+            let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+            sources.push((path.display().to_string(), lines.collect::<Vec<_>>().join("\n")));
         }
     }
-    assert!(named > 15, "{named}");
+    sources
+}
+
+/// What stands between double quotes, with lines that go on joined.
+fn strings(code: &str) -> impl Iterator<Item = String> {
+    let mut lines = code.split("\\\n");
+    let first = lines.next().unwrap_or_default().to_owned();
+    let joined = lines.fold(first, |joined, line| joined + line.trim_start());
+    // Quotes that are a part of it, or a character.
+    let plain = joined.replace("\\\"", "'").replace("'\"'", "' '");
+    plain.split('"').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>().into_iter()
 }
 
 #[test]

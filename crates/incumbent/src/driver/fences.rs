@@ -106,7 +106,11 @@ impl Fences {
             FenceError::StoreReplaced { .. } => {
                 if self.told_of.replace(token) != Some(token) {
                     let error: &dyn std::error::Error = &error;
-                    tracing::warn!(error, "nobody is in office until an operator has reset the fence");
+                    tracing::warn!(
+                        error,
+                        "nobody is in office until an operator has reset the fence \
+                         (docs/runbooks.md#the-store-was-restored)"
+                    );
                 }
                 Fault::Unavailable
             }
