@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use incumbent_core::{ElectionName, NameError, Rng, Settings};
-use incumbent_store::{BootClock, Clock, Promises, Store, StoreError, TokenStrength};
+use incumbent_store::{BootClock, Clock, Promises, Store, StoreError, StoreId, TokenStrength};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -109,6 +109,12 @@ impl<F: Fencing> Client<F> {
     /// What the store can keep, read from the server.
     pub async fn promises(&self) -> Result<Promises, StoreError> {
         self.backend.promises().await
+    }
+
+    /// Which store it is, and nothing else of its promises: they may take more requests, and on
+    /// etcd a lease.
+    pub async fn identity(&self) -> Result<StoreId, StoreError> {
+        self.backend.identity().await
     }
 
     /// The group of peers that elects, where there is no store.

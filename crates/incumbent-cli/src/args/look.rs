@@ -248,9 +248,10 @@ pub(crate) struct MetricsArgs {
 /// List the processes of this host that say they lead
 ///
 /// Each `incumbent run` and `incumbent campaign` in office says so in a file, with how long it may
-/// believe it; what a killed process left behind is not shown. It is read, and no store is asked:
-/// two claims to one office, or one that the store does not know, are what `incumbent doctor` looks
-/// for. Without root's rights the claims of other users cannot be read, and that is said.
+/// believe it; what a killed process left behind is not shown. A leader in a program that uses the
+/// library says nothing here. It is read, and no store is asked: two claims to one office, or one
+/// that the store does not know, are what `incumbent doctor` looks for. Without root's rights the
+/// claims of other users cannot be read, and that is said.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 With --json, on one line:
@@ -283,8 +284,8 @@ pub(crate) struct ClaimsArgs {
 /// Reads the store, asks which processes claim to lead, and reads the store again; what is odd is
 /// looked at again before it is said. Each finding comes with what was seen, what it means, what it
 /// cannot be told from and what to do next; docs/runbooks.md has the rest. Without --recover it
-/// writes nothing, but for the schema where a PostgreSQL database has none yet; it is never a
-/// candidate.
+/// writes nothing, but for the schema where a PostgreSQL database has none yet, and the session
+/// without which ZooKeeper lets nobody read; it is never a candidate.
 ///
 /// With --recover it heals: it keeps the evidence, stops everybody and asks every host that you
 /// name whether it has stopped, compares and reconciles data by your commands, keeps tokens from
@@ -342,7 +343,7 @@ pub(crate) struct DoctorArgs {
     #[arg(long, value_name = "COMMAND")]
     pub(crate) claims: Option<String>,
     /// A directory of file fences whose mark is to be compared, e.g. file:///srv/marks; can be
-    /// given several times
+    /// given several times. Marks in etcd, Redis, PostgreSQL and ZooKeeper are not looked at
     #[arg(long = "fence", value_name = "URL", value_parser = parse_fence)]
     pub(crate) fences: Vec<PathBuf>,
     /// Look every five seconds, and say what appears and what goes, until interrupted

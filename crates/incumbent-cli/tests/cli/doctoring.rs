@@ -633,6 +633,31 @@ async fn rivals_that_raise_no_fence_are_found_on_etcd() {
     assert_eq!(codes(&[]), nothing());
 }
 
+/// Not even a lease, which changes no key: the server's log of what it was asked to do stays as it
+/// is. So a doctor can look where nothing can be written.
+#[cfg(feature = "etcd")]
+#[tokio::test]
+async fn looking_changes_nothing_on_etcd_and_needs_no_space_there() {
+    let cluster = incumbent_testkit::servers::EtcdCluster::start_with(1, &["--quota-backend-bytes=4194304"]).await;
+    let (host, url) = (Host::new(), cluster.url());
+    let _leader = lead_in(&host, &url, "a");
+    let here = ["--store", &url, "--claims", &everybody()];
+    let log = || {
+        let status: Value = serde_json::from_str(&cluster.ctl(&["endpoint", "status", "--write-out=json"])).unwrap();
+        status[0]["Status"]["raftIndex"].as_u64().unwrap()
+    };
+    // A server writes something of its own soon after its start.
+    eventually("a look that changes nothing", || {
+        let before = log();
+        assert_eq!(diagnosis(&host, &here), nothing());
+        (log() == before).then_some(())
+    });
+    let filler = "x".repeat(100_000);
+    let is_full = || !cluster.etcdctl().args(["put", "filler", &filler]).output().unwrap().status.success();
+    eventually("no space left", || is_full().then_some(()));
+    assert_eq!(diagnosis(&host, &here), nothing());
+}
+
 /// As a backup brings it back, or another program writes it.
 #[cfg(feature = "etcd")]
 #[tokio::test]
@@ -663,7 +688,36 @@ async fn an_entry_that_nothing_will_remove_is_found_on_zookeeper() {
     for path in ["/jobs", "/jobs/x", &node] {
         server.cli(&["create", path]);
     }
-    an_entry_that_stays_is_found_and_removed(&Host::new(), &server.url());
+    // Of this library nobody was here, and nobody who only looks makes a store of it.
+    let (host, before) = (Host::new(), shown(&server, &["ls", "-R", "/"]));
+    assert_eq!(diagnosis(&host, &["--store", &server.url(), "--claims", &everybody()]), found("D04", 11));
+    assert_eq!(shown(&server, &["ls", "-R", "/"]), before);
+    an_entry_that_stays_is_found_and_removed(&host, &server.url());
+}
+
+/// Nobody reads there without a session. Nodes are left as they are, and so is when and how often
+/// each was changed.
+#[cfg(feature = "zookeeper")]
+#[tokio::test]
+async fn looking_changes_nothing_on_zookeeper_but_for_the_session_that_everybody_needs_who_reads() {
+    let builder = incumbent_testkit::servers::ZooKeeperEnsemble::builder().line("maxSessionTimeout=3600000");
+    let server = builder.start(1).await;
+    let (host, url) = (Host::new(), server.url());
+    let _leader = lead_in(&host, &url, "a");
+    let nodes =
+        || [&["ls", "-R", "/"][..], &["stat", "/jobs/x"], &["stat", "/%incumbent/id"]].map(|args| shown(&server, args));
+    let before = nodes();
+    assert!(before.iter().all(|lines| lines.len() > 2), "{before:?}");
+    assert_eq!(diagnosis(&host, &["--store", &url, "--claims", &everybody()]), nothing());
+    assert_eq!(nodes(), before);
+}
+
+/// What it says of nodes, without what it says of its connection.
+#[cfg(feature = "zookeeper")]
+fn shown(server: &incumbent_testkit::servers::ZooKeeperEnsemble, args: &[&str]) -> Vec<String> {
+    let said = server.cli(args);
+    let of_nodes = said.lines().filter(|line| line.starts_with('/') || line.contains(" = "));
+    of_nodes.map(str::to_owned).collect()
 }
 
 #[cfg(feature = "zookeeper")]

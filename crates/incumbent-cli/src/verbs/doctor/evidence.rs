@@ -53,6 +53,8 @@ pub(super) struct Look {
     pub(super) stay: Vec<Head>,
     /// How many in line are of another library.
     pub(super) foreign: usize,
+    /// Somebody of this library stands, and has founded the store; or it is a group of peers.
+    pub(super) founded: bool,
     pub(super) paused: Option<Ordered>,
     pub(super) frozen: Option<Ordered>,
     /// The names that are kept out of the line.
@@ -164,6 +166,7 @@ impl Look {
                 None => status.candidates.iter().filter(|one| one.id.is_none() && !one.stays).count(),
                 Some(_) => 0,
             },
+            founded: status.group.is_some() || status.candidates.iter().any(|one| one.id.is_some() && !one.stays),
             paused: status.paused.as_ref().map(ordered),
             frozen: status.frozen.as_ref().map(|frozen| ordered(&frozen.order)),
             benched: status.benched.iter().map(|one| (one.name.to_string(), ordered(&one.order))).collect(),

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use incumbent::fence::FileFence;
-use incumbent::store::{BootClock, Clock, Fault};
+use incumbent::store::{BootClock, Clock, Fault, StoreError};
 use incumbent::{Client, ElectionName, Promises, StoreId, Timestamp, Token, Unfenced, Witness};
 use rustix::process::geteuid;
 use tokio::task::JoinSet;
@@ -91,23 +91,32 @@ impl Doctor<'_> {
         Ok(Look::new(status.get(), self.since_began(), since))
     }
 
-    /// What the store says of itself. To ask may found it: a server in whose election nobody stands
-    /// is asked only where somebody claims an office, a fence has a mark, or this host was here
-    /// before, which may be another store's.
+    /// What the store says of itself. To ask may found it: a server in whose election nobody of
+    /// this library stands is asked only where somebody claims an office, a fence has a mark, or
+    /// this host was here before, which may be another store's.
     async fn promises(&self, seen: &Round, known: bool) -> Result<Option<Promises>, Failure> {
-        let founded = seen.after.in_line > 0 || self.is_directory();
+        let founded = seen.after.founded || self.is_directory();
         let compared = known || !seen.heard(self.election().as_str()).is_empty() || !self.args.fences.is_empty();
         if !founded && !compared {
             return Ok(None);
         }
         // One attempt at a time: a cluster that is choosing its own leader answers the next.
         for _ in 1..MOST {
-            match self.client.promises().await {
+            match self.ask_promises().await {
                 Err(error) if error.fault() == Fault::Unavailable => sleep(REST).await,
                 promises => return Ok(Some(promises?)),
             }
         }
-        Ok(Some(self.client.promises().await?))
+        Ok(Some(self.ask_promises().await?))
+    }
+
+    /// The smallest TTL, which nobody asks for here, etcd tells of a lease alone, and that is a
+    /// write. What it promises of its tokens is always the same.
+    async fn ask_promises(&self) -> Result<Promises, StoreError> {
+        if self.store.url().starts_with("etcd") {
+            return Ok(Promises::new(self.client.identity().await?));
+        }
+        self.client.promises().await
     }
 
     pub(super) fn is_directory(&self) -> bool {

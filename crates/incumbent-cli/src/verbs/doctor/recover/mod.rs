@@ -241,7 +241,7 @@ impl Outside for RealOutside<'_> {
     }
 
     async fn identity(&mut self) -> Result<String, Failure> {
-        Ok(self.doctor.client.promises().await?.store.to_string())
+        Ok(self.doctor.client.identity().await?.to_string())
     }
 
     async fn gather(&mut self) -> Result<bool, Failure> {
