@@ -43,6 +43,9 @@ pub struct CandidateInfo {
     pub unwell: bool,
     /// Its priority, by which the first in line chooses at a vacancy. Zero if it has none.
     pub priority: i32,
+    /// Before it takes office it stops a last leader from outside of whom nobody has said that its
+    /// work has stopped. Members of a group do not tell others.
+    pub fences: bool,
 }
 
 impl From<&Entry> for CandidateInfo {
@@ -55,6 +58,7 @@ impl From<&Entry> for CandidateInfo {
             token: Some(entry.token),
             unwell: entry.merit.unwell,
             priority: entry.merit.priority,
+            fences: entry.merit.fences,
         }
     }
 }

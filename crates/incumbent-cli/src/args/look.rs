@@ -315,7 +315,7 @@ Findings:
     D09  the first in line takes no office    D10  nobody stands in line
     D11  an order was forgotten, or is due    D12  the last term was left open
     D13  members lost votes, or differ        D14  too few members answer
-    D15  rivals that raise no fence           D16  what is not promised: info
+    D15  rivals that fence differently        D16  what is not promised: info
     D17  led in two stores                    D18  renewals come late
 With --json, one object a line for each: {\"v\":1,\"finding\":\"D01\",
 \"severity\":\"wrong\",\"what\":...,\"seen\":[...],\"means\":...,\"not_told_from\":...,

@@ -420,6 +420,30 @@ fn an_election_of_the_same_name_in_another_directory_is_found_from_either() {
     assert_eq!(diagnosis(&host, &["--store", &elsewhere]), found("D17", 10));
 }
 
+/// Which of them comes first decides whether the last leader is stopped.
+#[test]
+fn candidates_of_which_only_some_stop_the_last_leader_from_outside_are_found() {
+    let host = Host::new();
+    let run = |name, more: &[&str]| {
+        let run = ["run", "--record", "--ttl", "10m", "--name", name];
+        host.start([&run[..], more, &["jobs/x", "--", "sleep", "1000"]].concat())
+    };
+    let fence = ["--fence-cmd", "true", "--fence-targets", "node-1"];
+    let _first = run("a", &fence);
+    until_claimed(&host, "a");
+    assert_eq!(diagnosis(&host, &[]), nothing(), "all of them do");
+    let second = run("b", &[]);
+    host.until_in_line("jobs/x", &["a", "b"]);
+    let (findings, _, code) = doctor(&host, &[]);
+    assert_eq!((findings.len(), &findings[0]["finding"], code), (1, &json!("D15"), Some(10)), "{findings:?}");
+    assert!(findings[0]["seen"][0].as_str().unwrap().starts_with("1 of 2 in line have"), "{findings:?}");
+    // What it says to do.
+    leave_work(second);
+    let _second = run("b", &fence);
+    host.until_in_line("jobs/x", &["a", "b"]);
+    assert_eq!(diagnosis(&host, &[]), nothing());
+}
+
 #[test]
 fn a_fence_that_has_not_heard_of_the_leader_yet_is_said_and_no_fault() {
     let host = Host::new();
@@ -631,6 +655,23 @@ async fn rivals_that_raise_no_fence_are_found_on_etcd() {
     eventually("a second one in line", || (in_line() == 2).then_some(()));
     assert_eq!(codes(&["--fence", &fence]), found("D15", 10));
     assert_eq!(codes(&[]), nothing());
+}
+
+/// A server says nothing of a leader that is silent. Its own claim does.
+#[cfg(feature = "etcd")]
+#[tokio::test]
+async fn a_leader_that_is_suspended_is_found_on_etcd() {
+    let cluster = incumbent_testkit::servers::EtcdCluster::start(1).await;
+    let (host, url) = (Host::new(), cluster.url());
+    let leader = host.start(["--store", &url, "campaign", "--ttl", "20s", "--name", "a", "jobs/x"]);
+    // It says how long its time was.
+    let has_renewed = |claim: &Value| claim["renewals"].as_array().is_some_and(|renewals| !renewals.is_empty());
+    eventually("a renewal", || claims(&host).iter().any(has_renewed).then_some(()));
+    stop(leader.pid());
+    eventually("D05", || {
+        let (codes, _) = diagnosis(&host, &["--store", &url, "--claims", &everybody()]);
+        (codes == ["D05"]).then_some(())
+    });
 }
 
 /// Not even a lease, which changes no key: the server's log of what it was asked to do stays as it

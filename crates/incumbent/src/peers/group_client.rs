@@ -110,6 +110,7 @@ impl GroupClient {
             token,
             unwell: false,
             priority: 0,
+            fences: false,
         };
         let leads = leader.as_ref().map(|view| view.member);
         let others = answers.iter().filter(|status| Some(status.member) != leads && status.stands);
@@ -216,7 +217,8 @@ impl GroupClient {
         let name = Some(self.group().members().name(heir).into());
         let query_client = self.query_client(&reader.election).map_err(ReadError::Store)?;
         let value = query_client.status(heir).await.map(|status| status.value).unwrap_or_default();
-        let member = CandidateInfo { name, id: None, stays: false, value, token: None, unwell: false, priority: 0 };
+        let (id, token) = (None, None);
+        let member = CandidateInfo { name, id, stays: false, value, token, unwell: false, priority: 0, fences: false };
         let heir = if leads_already { leader.clone() } else { member };
         Ok(Forecast { leader, heir, step_aside: Vec::new(), leads_already, doubts: Vec::new() })
     }

@@ -53,6 +53,8 @@ pub(super) struct Look {
     pub(super) stay: Vec<Head>,
     /// How many in line are of another library.
     pub(super) foreign: usize,
+    /// How many in line stop a last leader from outside before they take office.
+    pub(super) fencing: usize,
     /// Somebody of this library stands, and has founded the store; or it is a group of peers.
     pub(super) founded: bool,
     pub(super) paused: Option<Ordered>,
@@ -166,6 +168,7 @@ impl Look {
                 None => status.candidates.iter().filter(|one| one.id.is_none() && !one.stays).count(),
                 Some(_) => 0,
             },
+            fencing: status.candidates.iter().filter(|one| one.fences).count(),
             founded: status.group.is_some() || status.candidates.iter().any(|one| one.id.is_some() && !one.stays),
             paused: status.paused.as_ref().map(ordered),
             frozen: status.frozen.as_ref().map(|frozen| ordered(&frozen.order)),
@@ -195,6 +198,12 @@ impl Look {
                 refusing: group.refusing.iter().map(|(name, why)| format!("{name}: {why}")).collect(),
             }),
         }
+    }
+
+    /// Some stop a last leader from outside, and others do not. One that nothing keeps in line
+    /// never leads.
+    pub(super) fn fence_differently(&self) -> bool {
+        self.fencing > 0 && self.fencing < self.in_line.saturating_sub(self.stay.len())
     }
 
     pub(super) fn head_token(&self) -> Option<u64> {

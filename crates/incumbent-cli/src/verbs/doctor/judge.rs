@@ -47,7 +47,7 @@ pub(super) struct Finding {
 }
 
 /// Every question that is asked of the evidence, in the order of the codes.
-const QUESTIONS: [fn(&Evidence) -> Vec<Finding>; 24] = [
+const QUESTIONS: [fn(&Evidence) -> Vec<Finding>; 25] = [
     d01_two_claims,
     d02_unknown_claim,
     d03_work_after_its_term,
@@ -69,6 +69,7 @@ const QUESTIONS: [fn(&Evidence) -> Vec<Finding>; 24] = [
     d13_foreign_members,
     d14_no_majority,
     d15_unfenced_rivals,
+    d15_different_fencing,
     d16_weak_promises,
     d17_two_stores,
     d18_late_renewals,
@@ -652,6 +653,24 @@ fn d15_unfenced_rivals(evidence: &Evidence) -> Vec<Finding> {
         means: "they raise no fence: when one of them leads, nothing refuses what an earlier leader writes",
         not_told_from: "programs that raise it by themselves",
         next: "have all of them use the fence, or stand in another election".to_owned(),
+        runbook: "two-claim-to-lead",
+    }]
+}
+
+fn d15_different_fencing(evidence: &Evidence) -> Vec<Finding> {
+    let Some((earlier, later)) = evidence.last_two() else { return Vec::new() };
+    if !earlier.before.fence_differently() || !later.after.fence_differently() {
+        return Vec::new();
+    }
+    let Look { fencing, in_line, .. } = &later.after;
+    vec![Finding {
+        code: "D15",
+        severity: Severity::Warning,
+        what: "some candidates stop the last leader from outside, and others do not".to_owned(),
+        seen: vec![format!("{fencing} of {in_line} in line have a --fence-cmd, or a shooter of the library's")],
+        means: "one of the others takes office although the last leader's work may go on",
+        not_told_from: "a change of settings that is being rolled out",
+        next: "start all of them with the same --fence-cmd and --fence-targets".to_owned(),
         runbook: "two-claim-to-lead",
     }]
 }

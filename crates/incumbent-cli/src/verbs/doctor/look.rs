@@ -201,6 +201,7 @@ fn is_enough(evidence: &Evidence) -> bool {
         || last.after.left_open.is_some()
         || !last.after.stay.is_empty()
         || last.after.foreign > 0 && !evidence.fences.is_empty()
+        || last.after.fence_differently()
         || evidence.seen_later().is_some();
     let rounds = evidence.rounds.len();
     !odd || rounds >= MOST || rounds >= ENOUGH && evidence.last_two().is_some()

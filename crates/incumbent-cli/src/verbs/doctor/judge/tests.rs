@@ -277,6 +277,19 @@ fn d15_candidates_that_raise_no_fence() {
 }
 
 #[test]
+fn d15_candidates_that_fence_differently() {
+    let leads: &[LivingClaim] = &[claim(44, 9000)];
+    let fencing = |fencing| Look { fencing, ..led_by(44) };
+    assert_eq!(codes(&lasting(&fencing(1), &[leads])), [("D15", Severity::Warning)]);
+    for all_or_none in [0, 2] {
+        healthy(&lasting(&fencing(all_or_none), &[leads]));
+    }
+    // One that nothing keeps in line takes no office, and has its own finding.
+    let stays = Look { stay: vec![head(45)], ..fencing(1) };
+    assert_eq!(codes(&lasting(&stays, &[leads])), [("D04", Severity::Warning)]);
+}
+
+#[test]
 fn d06_a_store_that_is_older_than_it_was() {
     let led = || lasting(&led_by(27), &[&[claim(27, 9000)]]);
     for (token, id) in [(31, 31), (27, 99)] {
