@@ -400,6 +400,20 @@ fn too_few_members_are_said_with_what_is_missing_and_how_to_begin_without() {
     });
 }
 
+/// Each half of a network that is cut would have a leader: these have none in the smaller one.
+#[test]
+fn too_few_members_of_a_bully_or_a_ring_that_wants_a_majority_are_found_until_there_are_enough() {
+    for algorithm in ["bully", "ring"] {
+        let mut group = Group::new(algorithm);
+        group.url.push_str("&majority=yes");
+        let _one = group.campaign("a");
+        eventually("it is found", || (group.diagnosis() == (vec!["D14".to_owned()], Some(11))).then_some(()));
+        let _two = group.campaign("b");
+        group.until_led();
+        eventually("nothing is found", || (group.diagnosis() == (Vec::new(), Some(0))).then_some(()));
+    }
+}
+
 #[test]
 fn a_directory_that_is_lost_while_the_group_is_founded_is_got_over_by_an_operators_word() {
     let mut group = Group::new("consensus");
