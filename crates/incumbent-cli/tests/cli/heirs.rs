@@ -59,7 +59,7 @@ fn a_transfer_that_waits_for_the_leaders_work_says_so_and_that_it_will_happen_al
     let mut transfer = host.start(["transfer", "jobs/x", "--to", "b", "--timeout", "5s"]);
     assert_eq!(leader.line(), "asked");
     transfer.until_said("b is ready after ");
-    transfer.until_said("has begun to stop its work, and hands over once that has ended");
+    transfer.until_said("the request stands: the leader hands over once its work has stopped");
     assert_ne!(transfer.wait(), Some(0));
     fs::write(host.path("go"), "").unwrap();
     host.until_logged("start 2 b");
