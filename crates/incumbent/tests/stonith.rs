@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use incumbent::{OnFailure, OperatorError, Pending, ShotResult, Stonith, Token};
+use incumbent_testkit::TempDir;
 use stonith_world::{Gun, Shared, TTL, World, until};
 use tokio::sync::Notify;
 
@@ -36,7 +37,9 @@ async fn a_command_slower_than_the_ttl_is_run_once_and_the_office_comes_after_it
 #[tokio::test(start_paused = true)]
 async fn one_that_waits_for_a_late_word_says_that_it_fences_and_keeps_its_place() {
     let (world, gun) = (World::after("node-6").await, Shared::default());
-    let stonith = Stonith::new(gun.clone(), ["node-6"]).delay(TTL * 10);
+    // Counted by itself: the process has no more shots than the other tests take.
+    let folder = TempDir::new("stonith");
+    let stonith = Stonith::new(gun.clone(), ["node-6"]).delay(TTL * 10).counted_in(folder.path().join("shots"));
     let standing = tokio::spawn(world.election().await.candidate("b").stonith(stonith).stand());
     until(async || !world.line().await.entries.is_empty()).await;
     let election = world.election().await;
