@@ -2,12 +2,12 @@
 //! to them or to each other.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use incumbent_peers::Secret;
+use incumbent_testkit::free_port;
 use incumbent_testkit::judge::Who;
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::{EtcdCluster, PostgresServer, RedisServer, Scratch, ZooKeeperEnsemble};
@@ -248,9 +248,7 @@ async fn redis_servers(count: usize) -> Vec<RedisServer> {
     servers
 }
 
-/// An address that only this member uses: no outgoing connection can take its port while the
-/// member is down.
+/// An address that only this member uses, and whose port nobody gets while it is down.
 fn member_address(who: Who) -> String {
-    let listener = TcpListener::bind((format!("127.0.0.{}", 100 + who), 0)).expect("a free port");
-    listener.local_addr().expect("an address").to_string()
+    format!("127.0.0.{}:{}", 100 + who, free_port())
 }

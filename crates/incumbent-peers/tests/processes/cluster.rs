@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use incumbent_core::ElectionName;
 use incumbent_core::peers::ConsensusFlaw;
 use incumbent_peers::{Algorithm, GroupConfig, MemberId, Members, PeerRole, QueryClient, Secret};
+use incumbent_testkit::free_port;
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::{Process, Scratch};
 
@@ -255,11 +255,9 @@ impl Cluster {
     }
 }
 
-/// An address that only this member uses: no outgoing connection can take its port while the member
-/// is down.
+/// An address that only this member uses, and whose port nobody gets while it is down.
 fn address(who: Who) -> String {
-    let listener = TcpListener::bind((format!("127.0.0.{}", 100 + who), 0)).expect("a free port");
-    listener.local_addr().expect("an address").to_string()
+    format!("127.0.0.{}:{}", 100 + who, free_port())
 }
 
 fn list<'a>(members: impl Iterator<Item = (&'a Who, &'a String)>) -> String {
