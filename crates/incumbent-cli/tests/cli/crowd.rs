@@ -226,7 +226,9 @@ fn a_hundred_processes_in_a_storm_never_have_two_commands_and_always_a_leader_ag
     assert!(written.is_sorted_by_key(|(token, _)| *token), "the fence let an older token through: {written:?}");
     for kind in ["sessions", "evictions", "elections", "trash"] {
         let left = files_below(&host.path("store").join(kind));
-        assert!(left.is_empty(), "left in the directory: {left:?}");
+        let said =
+            left.iter().map(|path| (path, fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())));
+        assert!(left.is_empty(), "left in the directory: {:#?}", said.collect::<Vec<_>>());
     }
 }
 
