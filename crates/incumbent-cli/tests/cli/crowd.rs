@@ -204,17 +204,26 @@ fn a_hundred_processes_in_a_storm_never_have_two_commands_and_always_a_leader_ag
         (kinds.len() == 2).then_some(())
     });
 
-    // The workers first: they are killed and leave something behind, which the last to leave sweeps
-    // up.
+    // The workers first: they are killed and leave something behind, which those who leave sweep up.
+    // In the record it is the next leader: one that is asked to take the office while it leaves
+    // itself leaves the question there. So the last one leads before it leaves.
     for member in crowd.members.extract_if(.., |member| !member.is_run) {
         drop(member);
     }
+    let mut last = crowd.members.pop().unwrap();
     for member in &crowd.members {
         member.process.signal(Signal::TERM);
     }
     for member in &mut crowd.members {
         member.process.wait();
     }
+    eventually("the last one to lead", || {
+        let (leader, token) = host.leader(ELECTION)?;
+        host.log().contains(&format!("start {token} {}", last.name)).then_some(())?;
+        (leader == last.name).then_some(())
+    });
+    last.process.signal(Signal::TERM);
+    last.process.wait();
 
     let log = host.log();
     let tokens = started(&log);
