@@ -408,7 +408,7 @@ mod tests {
     #[tokio::test]
     async fn what_cannot_be_reached_is_named_with_its_cause() {
         let listens = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let refuses = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let refuses = format!("127.0.0.1:{}", incumbent_testkit::free_port());
         let names = [refuses.clone(), "nowhere.invalid:2181".to_owned()];
         let servers = Servers::new(Client::connector(), names.to_vec(), false, None, None);
         for error in [

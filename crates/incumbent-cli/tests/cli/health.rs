@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use incumbent_testkit::free_port;
 use rustix::process::Signal;
 
 use crate::host::{Host, Process, Spoken, eventually};
@@ -137,7 +138,8 @@ fn an_unwell_leader_hands_over_to_one_that_is_fit_and_stays_where_there_is_none(
 #[test]
 fn probes_say_unwell_and_move_nothing_where_nobody_else_is() {
     let host = Host::new();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    // Nobody else gets it while it is closed.
+    let listener = std::net::TcpListener::bind(("127.0.0.1", free_port())).unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let mut run = start_checked(&host, "a", &["--health-tcp", &address]);
     host.until_logged("start 1 a");

@@ -169,6 +169,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use incumbent_store::lock;
+    use incumbent_testkit::free_port;
 
     use super::*;
 
@@ -223,7 +224,8 @@ mod tests {
 
     #[test]
     fn a_port_that_is_closed_and_opened_again_is_unwell_and_fit_again() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // Nobody else gets it while it is closed.
+        let listener = TcpListener::bind(("127.0.0.1", free_port())).unwrap();
         let address = listener.local_addr().unwrap();
         let mut tcp = TcpCheck::new(address.to_string());
         let mut http = HttpCheck::new(&format!("http://{address}")).unwrap();
