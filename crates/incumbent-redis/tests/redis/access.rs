@@ -47,6 +47,10 @@ fn the_least_rights_are_what_scripts_and_connections_need_and_no_more() {
     assert!(commands.remove("hscan") && STORE.contains("listing elections `+hscan`"));
     let documented: BTreeSet<_> = rights(STORE).split(' ').map(|right| right[1..].to_owned()).collect();
     assert_eq!(documented, commands);
+    let page = include_str!("../../../../docs/choosing-a-store.md");
+    let (_, rule) = page.split_once("\nACL SETUSER incumbent on >PASSWORD ~{incumbent}* &{incumbent}*\n").unwrap();
+    let rule: Vec<_> = rule.split("```").next().unwrap().split_whitespace().collect();
+    assert_eq!(rule.join(" "), rights(STORE), "the page for those who set it up");
 
     let nothing_to_wait_for = ["subscribe", "unsubscribe"];
     let connections = CONNECTIONS.into_iter().filter(|command| !nothing_to_wait_for.contains(command));

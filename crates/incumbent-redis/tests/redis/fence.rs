@@ -1,11 +1,13 @@
 //! Writes that only a sitting leader can make.
 
+use std::process::Command;
 use std::sync::Arc;
 
 use incumbent_redis::redis::Value;
 use incumbent_redis::{GuardedScript, RedisFence, RedisStore, RedisWrite};
 use incumbent_store::fence::{Fence, FenceError, FencingToken};
 use incumbent_store::{ElectionName, Held, Place, Store, StoreError, StoreId, Token};
+use incumbent_testkit::TempDir;
 use incumbent_testkit::conformance::unique;
 use incumbent_testkit::servers::RedisServer;
 
@@ -172,6 +174,41 @@ async fn other_languages_put_the_same_text_before_their_script() {
     assert_eq!(write(6, "theirs"), "OK");
     assert!(write(5, "late").contains("FENCED 0000000000000000006"));
     assert_eq!(guarded.get(), "theirs");
+}
+
+/// The commands of the page are run as they stand there.
+#[tokio::test]
+async fn the_page_on_fencing_says_how_a_shell_raises_a_mark_and_writes_behind_it() {
+    let server = RedisServer::start().await;
+    let folder = TempDir::new("fence");
+    let fence = include_str!("../../src/scripts/incumbent_fence.lua");
+    std::fs::write(folder.path().join("incumbent_fence.lua"), fence).unwrap();
+    let page = include_str!("../../../../docs/fencing.md");
+    let (_, section) = page.split_once("\n## In Redis, from any language\n").unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let blocks: Vec<_> = section.split("```sh\n").skip(1).map(|block| block.split("```").next().unwrap()).collect();
+    let [raise, write] = blocks[..] else { panic!("{blocks:?}") };
+    let as_leader = |token: &str, lines: &str| {
+        // Another server than the one of this host.
+        let lines = lines.replace("redis-cli", &format!("redis-cli -p {}", server.port()));
+        let variables = [("TOKEN", token), ("STORE_ID", "redis-8c5f"), ("ELECTION", "jobs")];
+        let variables = variables.map(|(name, value)| (format!("INCUMBENT_{name}"), value));
+        let said =
+            Command::new("sh").args(["-euc", &lines]).current_dir(folder.path()).envs(variables).output().unwrap();
+        (said.status.success(), String::from_utf8(said.stdout).unwrap() + &String::from_utf8(said.stderr).unwrap())
+    };
+    let state = || server.cli(&["HGET", "orders:42", "state"]);
+    let unraised = as_leader("42", &[raise.lines().next().unwrap(), write].join("\n"));
+    assert!(!unraised.0 && unraised.1.contains("FENCENOMARK"), "{unraised:?}");
+    let raised = as_leader("42", raise);
+    assert!(raised.0, "{raised:?}");
+    let written = as_leader("42", &[raise, write].concat());
+    assert!(written.0 && state() == "paid", "{written:?}");
+    assert!(as_leader("43", raise).0);
+    server.cli(&["HSET", "orders:42", "state", "sent"]);
+    let refused = as_leader("42", &[raise.lines().next().unwrap(), write].join("\n"));
+    assert!(!refused.0 && refused.1.contains("FENCED 0000000000000000043"), "{refused:?}");
+    assert_eq!(state(), "sent");
 }
 
 #[tokio::test]
