@@ -204,9 +204,9 @@ fn a_hundred_processes_in_a_storm_never_have_two_commands_and_always_a_leader_ag
         (kinds.len() == 2).then_some(())
     });
 
-    // The workers first: they are killed and leave something behind, which those who leave sweep up.
-    // In the record it is the next leader: one that is asked to take the office while it leaves
-    // itself leaves the question there. So the last one leads before it leaves.
+    // The workers first: they are killed and leave something behind, which those who leave sweep
+    // up. In the record it is the next leader who does: one that is asked to take the office while
+    // it leaves itself leaves the question there. So the last one leads before it leaves.
     for member in crowd.members.extract_if(.., |member| !member.is_run) {
         drop(member);
     }
