@@ -43,6 +43,7 @@ fn of(number: u32, named: &Option<OsString>) -> Option<Work> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
     use std::process::{Command, Stdio};
 
     use super::*;
@@ -52,7 +53,12 @@ mod tests {
         let named = Some(OsString::from(format!("/nowhere/{}", std::process::id())));
         let mut work = Command::new("cat");
         work.env(ELECTION, "jobs/x").env(TOKEN, "41").env(STORE_ID, "s").env(NAMED, named.as_ref().unwrap());
-        let mut work = work.stdin(Stdio::piped()).spawn().unwrap();
+        let mut work = work.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        // One that has just been started may show no environment yet.
+        let mut asked = work.stdin.take().unwrap();
+        asked.write_all(b"up\n").unwrap();
+        let mut said = [0; 3];
+        work.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
         let found = orphaned(&[], named.clone());
         let expected =
             Work { pid: work.id(), program: "cat".into(), election: "jobs/x".into(), store: "s".into(), token: 41 };
@@ -65,7 +71,7 @@ mod tests {
         .unwrap();
         assert!(orphaned(std::slice::from_ref(&claim), named.clone()).is_empty());
         assert_eq!(orphaned(&[LivingClaim { token: Some(42), ..claim }], named).len(), 1);
-        drop(work.stdin.take());
+        drop(asked);
         work.wait().unwrap();
     }
 }
