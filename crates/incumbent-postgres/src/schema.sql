@@ -682,10 +682,13 @@ DECLARE
     idle record;
 BEGIN
     PERFORM {schema}.begin_step_1();
-    FOR idle IN SELECT x.name FROM {schema}.election x WHERE NOT EXISTS (
+    -- Only those of which something goes: what stays would stand first again, and keep the rest from
+    -- its turn.
+    FOR idle IN SELECT x.name FROM {schema}.election x JOIN {schema}.office_1 o ON o.name = x.name WHERE NOT EXISTS (
         SELECT FROM {schema}.entry n JOIN {schema}.session s ON s.id = n.session
         WHERE n.election = x.name AND s.expires_at > clock_timestamp() - longer_than
-    ) ORDER BY x.name LIMIT 100 FOR UPDATE SKIP LOCKED LOOP
+    ) AND (o.version = 0 OR EXISTS (SELECT FROM {schema}.entry n WHERE n.election = x.name))
+        ORDER BY x.name LIMIT 100 FOR UPDATE OF x SKIP LOCKED LOOP
         DELETE FROM {schema}.entry n WHERE n.election = idle.name AND NOT EXISTS (
             SELECT FROM {schema}.session s
             WHERE s.id = n.session AND s.expires_at > clock_timestamp() - longer_than);

@@ -72,7 +72,7 @@ async fn many_that_bring_one_schema_up_to_date_at_once_do_not_trip_over_each_oth
     for start in Vec::from_iter(starts) {
         assert_eq!(start.await.unwrap().unwrap(), session.store_id());
     }
-    assert_eq!(server.sql("SELECT version FROM updated_by_many.store"), "5");
+    assert_eq!(server.sql("SELECT version FROM updated_by_many.store"), "6");
     let standing = session.standing(&leads, None).await.unwrap();
     assert!(matches!(standing.place, Place::Leading(_)), "{standing:?}");
 }
@@ -179,11 +179,11 @@ async fn a_schema_that_is_too_new_is_refused_and_an_older_one_is_brought_up_to_d
     let server = shared().await;
     let url = url_of("postgres", "postgres", "schema=of_another_version").await;
     let id = store(&url).identity().await.unwrap();
-    for version in 0..5 {
+    for version in 0..6 {
         server.sql(&format!("UPDATE of_another_version.store SET version = {version}"));
         server.sql("DROP FUNCTION of_another_version.sweep_1");
         assert_eq!(store(&url).identity().await.unwrap(), id);
-        assert_eq!(server.sql("SELECT version FROM of_another_version.store"), "5");
+        assert_eq!(server.sql("SELECT version FROM of_another_version.store"), "6");
         server.sql("SELECT of_another_version.sweep_1('1 hour')");
     }
     // What an older command prints leaves the functions of a newer one as they are.
@@ -192,7 +192,7 @@ async fn a_schema_that_is_too_new_is_refused_and_an_older_one_is_brought_up_to_d
     let ddl = incumbent_postgres::schema_ddl("of_another_version").unwrap();
     let refused = server.psql().arg(ddl).output().unwrap();
     let said = String::from_utf8_lossy(&refused.stderr);
-    assert!(!refused.status.success() && said.contains("has version 8, and this makes version 5"), "{said}");
+    assert!(!refused.status.success() && said.contains("has version 8, and this makes version 6"), "{said}");
     assert_eq!(server.sql("SELECT to_regproc('of_another_version.sweep_1') IS NULL"), "t");
     assert_eq!(store(&url).identity().await.unwrap(), id, "it is not too new");
     server.sql("UPDATE of_another_version.store SET oldest_library = 7");

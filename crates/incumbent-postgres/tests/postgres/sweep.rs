@@ -83,6 +83,22 @@ async fn a_sweep_removes_what_nobody_has_visited_for_long_and_nothing_else() {
     assert!(held(&again).token > locked.leads.token, "{again:?}");
 }
 
+/// A sweep looks at a hundred elections.
+#[tokio::test]
+async fn elections_that_keep_their_record_do_not_keep_a_sweep_from_those_behind_them() {
+    let server = shared().await;
+    store(&format!("{}?schema=sweeps_past", server.url())).identity().await.unwrap();
+    server.sql(
+        "INSERT INTO sweeps_past.election (name, office, office_version) \
+         SELECT convert_to('a/' || number, 'UTF8'), 'a record', 1 FROM generate_series(1, 101) number",
+    );
+    server.sql("INSERT INTO sweeps_past.election (name) VALUES ('b')");
+    server.sql("INSERT INTO sweeps_past.entry VALUES ('a/1', 1, 'gone', '', '', '', NULL, 1)");
+    server.sql("SELECT sweeps_past.sweep_1('1 hour')");
+    assert_eq!(server.sql("SELECT count(*), count(*) FILTER (WHERE name = 'b') FROM sweeps_past.election"), "101|0");
+    assert_eq!(server.sql("SELECT count(*) FROM sweeps_past.entry"), "0");
+}
+
 #[tokio::test]
 async fn sessions_that_are_opened_sweep_now_and_then() {
     let server = shared().await;
