@@ -675,13 +675,16 @@ BEGIN
 END
 $$;
 
--- What nobody visits: sessions that expired, entries without one, elections that say nothing.
-CREATE OR REPLACE FUNCTION {schema}.sweep_1(longer_than interval) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- What nobody visits: sessions that expired, entries without one, elections that say nothing. With
+-- the rights of its caller: open_1 has them, and those who take part do not.
+CREATE OR REPLACE FUNCTION {schema}.sweep_1(longer_than interval) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     idle record;
 BEGIN
     PERFORM {schema}.begin_step_1();
+    IF (longer_than >= interval '0') IS NOT TRUE THEN
+        RAISE EXCEPTION 'a sweep removes what has expired, and not what will in %', longer_than USING ERRCODE = '22023';
+    END IF;
     -- Only those of which something goes: what stays would stand first again, and keep the rest from
     -- its turn.
     FOR idle IN SELECT x.name FROM {schema}.election x JOIN {schema}.office_1 o ON o.name = x.name WHERE NOT EXISTS (

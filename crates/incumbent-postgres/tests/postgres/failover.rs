@@ -230,10 +230,11 @@ async fn the_first_step_on_another_server_leaps_whichever_it_is() {
     let server = crate::harness::shared().await;
     let store = store(&format!("{}?schema=first_step", server.url()));
     store.identity().await.unwrap();
-    // All that may be called, but for what reads in one statement, tells, or is the user's own.
+    // All that may be called, but for what reads in one statement, tells, or is the user's own; and
+    // the sweep, which its owner may call.
     let steps = server.sql(
         "SELECT DISTINCT regexp_replace(proname, '_[0-9]+$', '') FROM pg_proc \
-         WHERE pronamespace = 'first_step'::regnamespace AND prosecdef \
+         WHERE pronamespace = 'first_step'::regnamespace AND (prosecdef OR proname ~ '^sweep_') \
             AND proname !~ '^(about|changed|line|tell|fence)(_|$)'",
     );
     for first in steps.lines() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use incumbent_store::{Deposed, Held, Office, Session, Store, Version};
 
-use crate::harness::{TTL, entry, held, name, raw, shared, store};
+use crate::harness::{TTL, entry, held, name, raw, shared, sqlstate, store};
 
 /// A leader in an election of its own, whose session expired so long ago; or lives.
 struct Leader {
@@ -97,6 +97,29 @@ async fn elections_that_keep_their_record_do_not_keep_a_sweep_from_those_behind_
     server.sql("SELECT sweeps_past.sweep_1('1 hour')");
     assert_eq!(server.sql("SELECT count(*), count(*) FILTER (WHERE name = 'b') FROM sweeps_past.election"), "101|0");
     assert_eq!(server.sql("SELECT count(*) FROM sweeps_past.entry"), "0");
+}
+
+/// One who takes part could end everybody's session with it.
+#[tokio::test]
+async fn who_takes_part_sweeps_nothing_and_nobody_sweeps_the_living() {
+    let server = shared().await;
+    let store = store(&format!("{}?schema=unswept", server.url()));
+    let session = store.open_session(60 * TTL).await.unwrap();
+    session.enlist(&name("unswept"), &entry(1)).await.unwrap();
+    server.sql("CREATE ROLE takes_part LOGIN");
+    server.sql("GRANT USAGE ON SCHEMA unswept TO takes_part");
+    server.sql("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA unswept TO takes_part");
+    for (role, longer_than, code) in [
+        ("takes_part", "'-1 hour'", "42501"),
+        ("takes_part", "'1 hour'", "42501"),
+        ("postgres", "'-1 hour'", "22023"),
+        ("postgres", "NULL", "22023"),
+    ] {
+        let client = raw(&server.url().replace("postgres@", &format!("{role}@"))).await;
+        let refused = sqlstate(client.batch_execute(&format!("SELECT unswept.sweep_1({longer_than})")).await);
+        assert_eq!(refused.as_deref(), Some(code), "{role} {longer_than}");
+    }
+    session.renew(&[]).await.expect("it lives");
 }
 
 #[tokio::test]
