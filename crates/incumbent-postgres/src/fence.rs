@@ -47,7 +47,8 @@ impl PostgresFence {
 
     /// Checks the token, as the first statement of a transaction and outside of its savepoints.
     /// What the transaction then writes is in one step with the check: the mark does not rise
-    /// before it has ended. A token above the mark raises it.
+    /// before it has ended. A token above the mark raises it, and waits for that until transactions
+    /// of the leader before have ended: for as long as `lock_timeout` says, or 10 s if none is set.
     ///
     /// Above READ COMMITTED a token that is stale may also show as a serialization failure
     /// (SQLSTATE 40001), here

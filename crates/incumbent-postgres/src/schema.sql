@@ -718,6 +718,8 @@ DECLARE
     e bytea := convert_to(election, 'UTF8');
     own text := (SELECT id FROM {schema}.store);
     of text := coalesce(store, own);
+    -- The user's own, which counts again afterwards.
+    is_unlimited boolean := current_setting('lock_timeout') = '0';
     stands record;
 BEGIN
     IF token IS NULL OR token <= 0 OR election IS NULL OR election = '' THEN
@@ -725,7 +727,14 @@ BEGIN
     END IF;
     SELECT m.token, m.store INTO stands FROM {schema}.mark m WHERE m.election = e;
     IF stands.token IS NULL OR stands.token < token THEN
-        SELECT r.token, r.store INTO stands FROM {schema}.raise_locked_1(e, token, of) r;
+        -- Longer than one that is idle may be where the TTL is the usual one, see bound_idle_1.
+        IF is_unlimited THEN
+            PERFORM set_config('lock_timeout', '10s', true);
+        END IF;
+        SELECT r.token, r.store INTO stands FROM {schema}.raise_in_time_1(e, token, of) r;
+        IF is_unlimited THEN
+            PERFORM set_config('lock_timeout', '0', true);
+        END IF;
     ELSE
         PERFORM pg_advisory_xact_lock_shared({schema}.fence_key_1(e));
         -- A later statement sees what is committed by now in READ COMMITTED only; elsewhere a row
@@ -792,17 +801,15 @@ BEGIN
 END
 $$;
 
--- Raises the mark when an office is taken. It waits for transactions of the leader before, and says
--- which ones they are if that takes too long.
-CREATE OR REPLACE FUNCTION {schema}.raise_mark_1(e bytea, t bigint, of text)
-RETURNS TABLE (token bigint, store text)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- It waits for transactions of the leader before, for as long as lock_timeout says, and says then
+-- which ones they are.
+CREATE OR REPLACE FUNCTION {schema}.raise_in_time_1(e bytea, t bigint, of text)
+RETURNS TABLE (token bigint, store text) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
     key bigint := {schema}.fence_key_1(e);
     holders text;
 BEGIN
-    PERFORM {schema}.begin_step_1();
     RETURN QUERY SELECT r.token, r.store FROM {schema}.raise_locked_1(e, t, of) r;
 EXCEPTION WHEN lock_not_available THEN
     SELECT string_agg(coalesce('the backend ' || pid, 'a prepared transaction (see pg_prepared_xacts)'), ', ')
@@ -811,6 +818,17 @@ EXCEPTION WHEN lock_not_available THEN
             AND (classid::bigint << 32) + objid::bigint = key;
     RAISE EXCEPTION 'a transaction of an earlier leader has not ended: %', coalesce(holders, 'it just has')
         USING ERRCODE = '55P03';
+END
+$$;
+
+-- Raises the mark when an office is taken.
+CREATE OR REPLACE FUNCTION {schema}.raise_mark_1(e bytea, t bigint, of text)
+RETURNS TABLE (token bigint, store text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM {schema}.begin_step_1();
+    RETURN QUERY SELECT r.token, r.store FROM {schema}.raise_in_time_1(e, t, of) r;
 END
 $$;
 

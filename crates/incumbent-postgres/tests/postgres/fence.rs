@@ -337,6 +337,42 @@ async fn a_leader_that_is_paused_in_a_copy_is_named_to_its_successor_and_can_be_
     within(raise_until_done(fixture.fence.clone(), fixture.election.clone(), fixture.new.clone())).await;
 }
 
+/// The same where nobody has raised the mark with the office: the new leader's first transaction
+/// does, for as long as its user lets it wait.
+#[tokio::test]
+async fn a_transaction_that_raises_the_mark_names_whom_it_waits_for_and_does_not_wait_for_ever() {
+    let fixture = Fixture::new("copy-sql").await;
+    let (client, successor) = (client().await, client().await);
+    let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+    client.batch_execute("CREATE TEMP TABLE copied (line text); BEGIN").await.unwrap();
+    fixture.sql(&client, &fixture.old).await.unwrap();
+    let _copies = client.copy_in::<_, bytes::Bytes>("COPY copied FROM STDIN").await.unwrap();
+    // Not set, it waits for ten seconds.
+    for own in ["100ms", "0"] {
+        successor.batch_execute(&format!("SET lock_timeout = '{own}'")).await.unwrap();
+        let refused = within(fixture.sql(&successor, &fixture.new)).await.unwrap_err();
+        let refused = refused.as_db_error().unwrap();
+        assert_eq!(refused.code().code(), "55P03", "{own}");
+        assert!(refused.message().contains(&format!("has not ended: the backend {pid}")), "{own}: {refused}");
+    }
+    successor.query("SELECT pg_terminate_backend($1)", &[&pid]).await.unwrap();
+    until("it gets through", async || fixture.sql(&successor, &fixture.new).await.is_ok()).await;
+}
+
+/// The next statements wait for as long as they did before.
+#[tokio::test]
+async fn a_transaction_that_has_raised_the_mark_waits_for_other_locks_as_its_user_says() {
+    let client = client().await;
+    for own in ["0", "100ms", "1h"] {
+        let fixture = Fixture::new("own-limit").await;
+        client.batch_execute(&format!("SET lock_timeout = '{own}'; BEGIN")).await.unwrap();
+        fixture.sql(&client, &fixture.new).await.unwrap();
+        let waits: String = client.query_one("SHOW lock_timeout", &[]).await.unwrap().get(0);
+        assert_eq!(waits, own);
+        client.batch_execute("COMMIT").await.unwrap();
+    }
+}
+
 /// Writers show the old token without a pause, at every level, while the mark rises.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_write_of_a_lower_token_is_accepted_once_the_mark_has_risen() {
