@@ -48,7 +48,9 @@
 //!   outcome (the server warns of it, whatever messages the role wants to see), and no call is ever
 //!   cancelled at the server.
 //! - **NOTIFY is a transaction of its own**, behind the write in the same message. Inside it, it
-//!   would take a lock of the whole cluster through the commit. Nobody is notified of renewals, nor
+//!   would take a lock of the whole cluster through the commit. What only an answer shows has a
+//!   message of its own: that another is first in line, for which nobody waits; and which entries
+//!   went with a session, for which `close` waits. Nobody is notified of renewals, nor
 //!   of an enlistment behind somebody. Of a withdrawal and a publication those who listen are, also
 //!   where nobody stands behind: an operator waits until the last in line has gone, and a leader
 //!   until its heir says that it is ready. Both come with what candidates do, not with time.

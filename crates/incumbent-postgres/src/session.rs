@@ -145,9 +145,9 @@ impl PostgresSession {
 
     async fn close(&self) -> Result<(), StoreError> {
         let sql = self.store.schema.call("close_1", &[&&self.id[..]]);
-        for row in &self.store.write("closing the session", sql).await? {
-            self.store.tell(&column::<Vec<u8>>(row, 0)?, "g", Some(column(row, 1)?));
-        }
+        let rows = self.store.write("closing the session", sql).await?;
+        let gone = rows.iter().map(|row| Ok((column(row, 0)?, column(row, 1)?)));
+        self.store.tell_gone(&gone.collect::<Result<Vec<_>, StoreError>>()?).await;
         Ok(())
     }
 }

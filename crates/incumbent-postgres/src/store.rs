@@ -15,6 +15,7 @@ use tokio_postgres::{Config, NoTls, SimpleQueryRow, Socket};
 use crate::answer::{self, column, number, number_of, one};
 use crate::connection::Link;
 use crate::connector::{Configured, Connector};
+use crate::literal::Literal as _;
 use crate::options::{Parsed, PostgresOptions, patient};
 use crate::schema::Schema;
 use crate::session::PostgresSession;
@@ -141,13 +142,26 @@ impl Inner {
 
     /// Tells what was seen only in an answer. Nobody waits for it.
     pub(crate) fn tell(&self, election: &[u8], word: &str, token: Option<i64>) {
-        let (calls, tell) = (self.calls.clone(), self.telling(election, word, token));
-        // A hint: those whom it does not reach look for themselves. Calls may wait behind it, so it
-        // is given up where nobody else would.
-        tokio::spawn(async move {
-            let told = calls.call("telling others", Effect::None, tell, None);
-            let _ = tokio::time::timeout(TELL_WITHIN, told).await;
-        });
+        tokio::spawn(tell(self.calls.clone(), self.telling(election, word, token)));
+    }
+
+    /// Tells of the entries that went with a session, and comes back when that is done: a process
+    /// that has closed its session may exit.
+    pub(crate) async fn tell_gone(&self, gone: &[(Vec<u8>, i64)]) {
+        if gone.is_empty() {
+            return;
+        }
+        let row = |(election, token): &(Vec<u8>, i64)| {
+            let mut row = String::from("(");
+            (&election[..]).write(&mut row);
+            row.push_str(", ");
+            token.write(&mut row);
+            row + ")"
+        };
+        let rows = Vec::from_iter(gone.iter().map(row)).join(", ");
+        let schema = self.schema.name();
+        let sql = format!("SELECT \"{schema}\".tell_1(e::bytea, 'g', t::bigint) FROM (VALUES {rows}) AS gone (e, t)");
+        tell(self.calls.clone(), sql).await;
     }
 
     /// Whether something has changed of what is wanted, and when to look again.
@@ -254,6 +268,13 @@ impl Inner {
         promises.caveats.extend(listening.caveat().map(Into::into));
         Ok(promises)
     }
+}
+
+/// A hint: those whom it does not reach look for themselves. Calls may wait behind it, so it is
+/// given up where nobody else would.
+async fn tell(calls: Arc<Link>, tell: String) {
+    let told = calls.call("telling others", Effect::None, tell, None);
+    let _ = tokio::time::timeout(TELL_WITHIN, told).await;
 }
 
 /// How a server is set up, as far as it matters.

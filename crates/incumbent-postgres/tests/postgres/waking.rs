@@ -337,6 +337,50 @@ impl Pair {
     }
 }
 
+/// Nothing of it runs once its close has come back.
+#[tokio::test]
+async fn who_closes_its_session_and_exits_has_told_those_behind_it_in_each_election() {
+    let url = shared().await.url();
+    let elections = [name("closes"), name("closes")];
+    let (stands, in_line) = tokio::sync::oneshot::channel();
+    let (go, goes) = std::sync::mpsc::channel();
+    let process = std::thread::spawn({
+        let (url, elections) = (url.clone(), elections.clone());
+        move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let session = runtime.block_on(async {
+                let session = store(&url).open_session(LONG).await.unwrap();
+                let mut leads = Vec::new();
+                for (number, election) in (1..).zip(&elections) {
+                    leads.push(held(&session.enlist(election, &entry(number)).await.unwrap()));
+                }
+                stands.send(leads).unwrap();
+                session
+            });
+            goes.recv().unwrap();
+            runtime.block_on(session.close()).unwrap();
+        }
+    });
+    let leads = in_line.await.unwrap();
+    let store = store(&url);
+    let follower = store.open_session(LONG).await.unwrap();
+    let mut wakes = Vec::new();
+    for (election, leads) in elections.iter().zip(&leads) {
+        let standing = follower.enlist(election, &entry(7)).await.unwrap();
+        let mut watched = Watched::new(held(&standing), standing.office.version);
+        watched.ahead = Some(leads.entry.clone());
+        wakes.push(tokio::spawn(follower.watch(&watched, standing.cursor)));
+    }
+    until("it waits in both", async || store.watches() == 2).await;
+    assert!(store.promises().await.unwrap().watches);
+    assert!(!wakes.iter().any(JoinHandle::is_finished), "nothing has happened");
+    go.send(()).unwrap();
+    for wake in wakes {
+        within(wake).await.unwrap().unwrap();
+    }
+    process.join().unwrap();
+}
+
 #[tokio::test]
 async fn elections_with_the_longest_of_names_are_told_of() {
     let url = shared().await.url();
