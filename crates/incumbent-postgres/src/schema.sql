@@ -189,9 +189,10 @@ $$;
 --
 -- The leap grows with the time since the last one, faster than anybody draws numbers, and counts
 -- from what the standbys of one primary share: of two that are promoted in turn, the second leaps
--- above all that the first has given, which it knows nothing of. 2^32 on top of that make up for
--- about an hour by which clocks may differ. Not setval(), which stays when the step is rolled back,
--- and would leap again.
+-- above all that the first has given, which it knows nothing of, if its clock shows no earlier time
+-- than the first one's did. 2^32 on top of that make up for about an hour by which a standby's clock
+-- may be behind that of the primary; not behind that of another standby, which has added them, too.
+-- Not setval(), which stays when the step is rolled back, and would leap again.
 CREATE OR REPLACE FUNCTION {schema}.leap_1(here text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     at timestamptz;
