@@ -242,7 +242,8 @@ async fn a_line_of_the_first_version_goes_on_in_the_latest() {
     let election = name("e");
     let leader = store(&url).open_session(60 * TTL).await.unwrap();
     let leads = held(&leader.enlist(&election, &entry(1)).await.unwrap());
-    // As the first version left it, with its own view and type, and without what came after it.
+    // What the first version left, as far as later ones change it: its own view and type, and
+    // nothing of what came after it. Made from the latest, since no older one can be had.
     for sql in [
         "DROP FUNCTION of_the_first.enlist_2, of_the_first.publish_2, of_the_first.line_2",
         "DROP FUNCTION of_the_first.enlist_3, of_the_first.publish_3, of_the_first.line_3",

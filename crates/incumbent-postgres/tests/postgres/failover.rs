@@ -572,6 +572,14 @@ async fn a_clock_that_was_put_back_keeps_nobody_in_line_for_longer_than_a_ttl() 
     let follower = store.open_session(20 * TTL).await.unwrap();
     let behind = held(&follower.enlist(&election, &entry(2)).await.unwrap());
     put_clock_back(server, &ahead);
+    let token = ahead.token;
+    let longer = format!(
+        "SELECT count(*) FROM incumbent.session JOIN incumbent.entry ON id = session \
+         WHERE token = {token} AND expires_at > clock_timestamp() + ttl_us * interval '1 microsecond'"
+    );
+    assert_eq!(server.sql(&longer), "1");
+    follower.standing(&behind, None).await.unwrap();
+    assert_eq!(server.sql(&longer), "0", "a look shortens it");
     until("the next one leads", async || {
         matches!(follower.standing(&behind, None).await.unwrap().place, Place::Leading(_))
     })

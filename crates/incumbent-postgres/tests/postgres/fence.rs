@@ -526,21 +526,31 @@ async fn pause_before_commit(server: &PostgresServer, level: &str, leads: &Held)
 async fn a_leader_that_is_paused_before_its_commit_holds_up_its_successor_for_half_a_ttl() {
     let fixture = Fixture::new("paused").await;
     let paused = client().await;
-    begin(&paused, LEVELS[0]).await;
-    fixture.sql(&paused, &fixture.old).await.unwrap();
+    let (election, token) = (&fixture.election, fixture.old.get());
+    // In one message: it is idle after that.
+    let show = "SHOW idle_in_transaction_session_timeout";
+    let asked = format!("BEGIN; SELECT incumbent.fence('{election}', {token}); {show}");
+    assert_eq!(shown(&paused.simple_query(&asked).await.unwrap()), ["1500ms"], "half a TTL");
     // The raise gives up and names whom it waits for, or gets through once the server has ended the
     // transaction.
-    let mut said = String::new();
     until("the successor gets through", async || match fixture.raise(&fixture.new).await {
         Ok(()) => true,
         Err(error) => {
-            said = error.to_string();
+            assert!(error.to_string().contains("the backend"), "{error}");
             false
         }
     })
     .await;
-    assert!(said.is_empty() || said.contains("the backend"), "{said}");
     assert!(paused.batch_execute("COMMIT").await.is_err(), "the server has ended it");
+}
+
+/// What the statements behind a call of the fence say.
+fn shown(said: &[SimpleQueryMessage]) -> Vec<&str> {
+    let said = said.iter().filter_map(|part| match part {
+        SimpleQueryMessage::Row(row) => row.get(0),
+        _ => None,
+    });
+    said.skip(1).collect()
 }
 
 /// What the user has set is kept if it is less, and counts again once the transaction has ended.
@@ -565,11 +575,7 @@ async fn a_transaction_may_be_idle_for_half_a_ttl_after_the_fence_and_for_no_lon
     ] {
         client.batch_execute(&format!("SET idle_in_transaction_session_timeout = '{own}'")).await.unwrap();
         let said = client.simple_query(asks).await.unwrap();
-        let said = said.iter().filter_map(|part| match part {
-            SimpleQueryMessage::Row(row) => row.get(0),
-            _ => None,
-        });
-        assert_eq!(Vec::from_iter(said.skip(1)), [bound, own]);
+        assert_eq!(shown(&said), [bound, own]);
     }
 }
 
