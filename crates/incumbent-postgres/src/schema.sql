@@ -37,7 +37,8 @@ END
 $$;
 
 -- What is true of the whole store. history: which server wrote last, see begin_step.
--- quiet_until: nobody leads before, see leap. longest_us: the longest TTL that was ever granted.
+-- quiet_until: nobody leads before, see leap. longest_us: the longest TTL that was ever granted, and
+-- the usual one at least: a standby may not know of the first that was.
 -- leapt_to, leapt_at: the number after the last leap, or at first, and when that was.
 CREATE TABLE IF NOT EXISTS {schema}.store (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
@@ -748,7 +749,9 @@ BEGIN
     END IF;
     IF stands.store <> of THEN
         RAISE EXCEPTION 'the mark of % comes from the store %, and this token from %', election, stands.store, of
-            USING ERRCODE = 'IN410', DETAIL = stands.token::text || ' ' || stands.store, HINT = 'An operator decides: see reset_mark_1.';
+            USING ERRCODE = 'IN410', DETAIL = stands.token::text || ' ' || stands.store, HINT = format(
+                'An operator decides. Once no leader of the store %s runs: SELECT {schema}.reset_mark_1(convert_to(%L, ''UTF8''), %L)',
+                stands.store, election, of);
     END IF;
     IF token < stands.token THEN
         RAISE EXCEPTION 'token % of % is stale: the mark stands at %', token, election, stands.token

@@ -99,6 +99,25 @@ async fn a_role_without_rights_to_tables_takes_part_in_a_schema_that_was_made_fo
     assert!(client.query("SELECT by_hand.draw_1('x')", &[]).await.is_err(), "nor what is inside");
 }
 
+/// The work of a leader, whose elections may be elsewhere.
+#[tokio::test]
+async fn a_role_that_writes_behind_the_fence_may_call_the_fence_and_nothing_else() {
+    let server = shared().await;
+    server.sql(&incumbent_postgres::schema_ddl("for_writers").unwrap());
+    server.sql("CREATE ROLE writes LOGIN");
+    server.sql("GRANT USAGE ON SCHEMA for_writers TO writes");
+    let client = raw(&url_of("writes", "postgres", "").await).await;
+    let ask = "SELECT for_writers.fence('jobs', 7, 'etcd-1')";
+    assert_eq!(sqlstate(client.batch_execute(ask).await).as_deref(), Some("42501"));
+    server.sql("GRANT EXECUTE ON FUNCTION for_writers.fence TO writes");
+    client.batch_execute(ask).await.unwrap();
+    assert_eq!(server.sql("SELECT token FROM for_writers.mark"), "7");
+    for other in ["reset_mark_1('jobs', 'etcd-2')", "raise_mark_1('jobs', 8, 'etcd-1')", "open_1(1000000)"] {
+        let refused = client.batch_execute(&format!("SELECT for_writers.{other}")).await;
+        assert_eq!(sqlstate(refused).as_deref(), Some("42501"), "{other}");
+    }
+}
+
 /// Publishes, lists, pauses, evicts, and asks, raises and resets a fence.
 async fn does_everything(store: &PostgresStore, url: &str) {
     let election = name("everything");

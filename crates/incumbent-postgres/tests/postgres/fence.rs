@@ -168,6 +168,28 @@ async fn the_helper_says_what_the_sql_says() {
     fixture.fence.check(&transaction, &strange).await.unwrap();
 }
 
+/// For a shell or a program in another language.
+#[tokio::test]
+async fn the_error_at_a_token_of_another_store_says_what_an_operator_runs_to_settle_it() {
+    let fixture = Fixture::new("settled").await;
+    let client = client().await;
+    let election = format!("{} at 100% of O'Brien", fixture.election);
+    let ask = async |store: &str| {
+        client.execute("SELECT incumbent.fence($1, 7, $2)", &[&election, &store]).await.map_err(|error| {
+            let said = error.as_db_error().unwrap();
+            (said.code().code().to_owned(), said.hint().unwrap_or_default().to_owned())
+        })
+    };
+    ask("etcd-1").await.unwrap();
+    let (code, hint) = ask("etcd-2").await.unwrap_err();
+    assert_eq!(code, "IN410");
+    assert!(hint.contains("no leader of the store etcd-1 runs"), "{hint}");
+    let (_, run) = hint.split_once(": ").expect("what to run");
+    client.batch_execute(run).await.unwrap();
+    ask("etcd-2").await.unwrap();
+    assert_eq!(ask("etcd-1").await.unwrap_err().0, "IN410");
+}
+
 #[tokio::test]
 async fn a_token_that_was_never_given_locks_nobody_out() {
     let fixture = Fixture::new("never-given").await;
