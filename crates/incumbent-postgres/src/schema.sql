@@ -645,7 +645,6 @@ CREATE OR REPLACE FUNCTION {schema}.elections_1(most bigint) RETURNS TABLE (name
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
-    PERFORM {schema}.begin_step_1();
     RETURN QUERY SELECT x.name FROM {schema}.office_1 x
         WHERE x.version > 0 OR EXISTS (SELECT FROM {schema}.living_1 l WHERE l.election = x.name)
         ORDER BY x.name LIMIT most;

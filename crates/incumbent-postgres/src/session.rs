@@ -91,6 +91,8 @@ impl PostgresSession {
 
     async fn standing(&self, held: &Held) -> Result<Standing, StoreError> {
         let sql = self.store.schema.call("standing_1", &[&&self.id[..], &bytes(&held.election), &number(held.token)]);
+        // It may write all the same: it leaps on another server, and removes a dead one ahead. It
+        // does nothing twice, so that nobody need know whether it did.
         self.stands(&held.election, &self.store.read("asking where we stand", sql).await?)
     }
 

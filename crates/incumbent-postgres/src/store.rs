@@ -119,6 +119,7 @@ impl Inner {
         self.calls.call(what, Effect::Write, sql, None).await
     }
 
+    /// What is asked again if it has failed, done or not. Not READ ONLY: see `standing`.
     pub(crate) async fn read(&self, what: &'static str, sql: String) -> Result<Vec<SimpleQueryRow>, StoreError> {
         self.calls.call(what, Effect::None, sql, None).await
     }
