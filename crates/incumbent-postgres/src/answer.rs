@@ -1,4 +1,4 @@
-//! What the functions answer, in the seam's words. The order of columns is that of `schema.sql`.
+//! What the functions answer, in the seam's words. Columns are named as in `schema.sql`.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,9 +13,15 @@ use incumbent_store::{
 use tokio_postgres::SimpleQueryRow as Row;
 
 /// One column of a row.
-pub(crate) fn column<'a, T: Column<'a>>(row: &'a Row, number: usize) -> Result<T, StoreError> {
-    let text = row.try_get(number).map_err(|error| corrupt(format_args!("column {number}: {error}")))?;
-    T::read(text).ok_or_else(|| corrupt(format_args!("column {number}: {text:?}")))
+pub(crate) fn column<'a, T: Column<'a>>(row: &'a Row, name: &str) -> Result<T, StoreError> {
+    let text = row.try_get(name).map_err(|error| corrupt(format_args!("column {name}: {error}")))?;
+    T::read(text).ok_or_else(|| corrupt(format_args!("column {name}: {text:?}")))
+}
+
+/// The one value of an answer that is no more than that.
+pub(crate) fn value<'a, T: Column<'a>>(rows: &'a [Row]) -> Result<T, StoreError> {
+    let text = one(rows)?.try_get(0).map_err(|error| corrupt(format_args!("the value: {error}")))?;
+    T::read(text).ok_or_else(|| corrupt(format_args!("the value {text:?}")))
 }
 
 /// A value, from the text that the server writes for it.
@@ -113,24 +119,24 @@ fn micros(number: i64) -> Duration {
     Duration::from_micros(u64::try_from(number).unwrap_or(0))
 }
 
-/// An entry in six columns, from `first` on, and what its candidate says of itself in one more.
-fn entry(row: &Row, first: usize, merit: usize) -> Result<Entry, StoreError> {
-    let token = token(column(row, first)?)?;
+/// An entry, in columns whose names begin like this.
+fn entry(row: &Row, prefix: &str) -> Result<Entry, StoreError> {
+    let name = |name| format!("{prefix}{name}");
+    let token = token(column(row, &name("token"))?)?;
     let mut entry = Entry::new(id(token), token);
-    entry.incarnation = Some(incarnation(column(row, first + 1)?)?);
-    entry.name = Some(Arc::from(String::from_utf8(column(row, first + 2)?).map_err(corrupt)?));
-    entry.value = Bytes::from(column::<Vec<u8>>(row, first + 3)?);
-    entry.ready = column::<Option<i64>>(row, first + 4)?.map(|bits| Nonce(bits.cast_unsigned()));
-    entry.version = version(column(row, first + 5)?);
-    let words = column(row, merit)?;
+    entry.incarnation = Some(incarnation(column(row, &name("incarnation"))?)?);
+    entry.name = Some(Arc::from(String::from_utf8(column(row, &name("name"))?).map_err(corrupt)?));
+    entry.value = Bytes::from(column::<Vec<u8>>(row, &name("value"))?);
+    entry.ready = column::<Option<i64>>(row, &name("ready"))?.map(|bits| Nonce(bits.cast_unsigned()));
+    entry.version = version(column(row, &name("changed"))?);
+    let words = column(row, &name("merit"))?;
     entry.merit = Merit::from_words(words).ok_or_else(|| corrupt(words))?;
     Ok(entry)
 }
 
-/// The office record in two columns.
-fn office(row: &Row, first: usize) -> Result<Office, StoreError> {
-    let version = version(column(row, first + 1)?);
-    match column::<Option<Vec<u8>>>(row, first)? {
+fn office(row: &Row) -> Result<Office, StoreError> {
+    let version = version(column(row, "office_version")?);
+    match column::<Option<Vec<u8>>>(row, "office")? {
         None => Ok(Office::default()),
         Some(record) => {
             let damaged = || StoreError::Corrupt { what: "an office record was not written by this library".into() };
@@ -152,26 +158,26 @@ pub(crate) struct Stands {
 pub(crate) fn standing(election: &ElectionName, rows: &[Row]) -> Result<Stands, StoreError> {
     let row = one(rows)?;
     let held = || {
-        let (token, incarnation) = (token(column(row, 1)?)?, incarnation(column(row, 2)?)?);
+        let (token, incarnation) = (token(column(row, "token")?)?, incarnation(column(row, "incarnation")?)?);
         Ok::<_, StoreError>(Held::new(election.clone(), id(token), token, incarnation))
     };
-    let place = match column::<&str>(row, 0)? {
+    let place = match column::<&str>(row, "place")? {
         "leading" => Place::Leading(held()?),
-        "behind" => Place::behind(Some(held()?), entry(row, 4, 17)?, None),
+        "behind" => Place::behind(Some(held()?), entry(row, "ahead_")?, None),
         "gone" => Place::Gone,
         "session gone" => return Err(StoreError::SessionGone),
         "already in line" => return Err(StoreError::AlreadyInLine(held()?)),
         other => return Err(corrupt(other)),
     };
-    let mut standing = Standing::new(place, office(row, 11)?, cursor(row, 13)?);
-    standing.published = version(column::<Option<i64>>(row, 3)?.unwrap_or(0));
+    let mut standing = Standing::new(place, office(row)?, cursor(row)?);
+    standing.published = version(column::<Option<i64>>(row, "published")?.unwrap_or(0));
     let behind = matches!(standing.place, Place::Behind { .. });
-    let ahead_expired = behind && column::<Option<i64>>(row, 10)?.is_some_and(|left| left <= 0);
-    Ok(Stands { standing, head_changed: column(row, 14)?, ahead_expired })
+    let ahead_expired = behind && column::<Option<i64>>(row, "ahead_left_us")?.is_some_and(|left| left <= 0);
+    Ok(Stands { standing, head_changed: column(row, "head_changed")?, ahead_expired })
 }
 
-fn cursor(row: &Row, number: usize) -> Result<Cursor, StoreError> {
-    Ok(Cursor(column::<i64>(row, number)?.unsigned_abs()))
+fn cursor(row: &Row) -> Result<Cursor, StoreError> {
+    Ok(Cursor(column::<i64>(row, "cursor")?.unsigned_abs()))
 }
 
 /// The answer of `line`, which was asked for one entry more than `limit`.
@@ -179,13 +185,13 @@ pub(crate) fn line(rows: &[Row], limit: usize) -> Result<Line, StoreError> {
     let first = one(rows)?;
     let mut entries = Vec::new();
     for row in rows {
-        if column::<Option<i64>>(row, 0)?.is_some() {
-            entries.push(entry(row, 0, 9)?);
+        if column::<Option<i64>>(row, "token")?.is_some() {
+            entries.push(entry(row, "")?);
         }
     }
     let more = entries.len() > limit;
     entries.truncate(limit);
-    Ok(Line::new(entries, more, office(first, 6)?, cursor(first, 8)?))
+    Ok(Line::new(entries, more, office(first)?, cursor(first)?))
 }
 
 /// Who is ahead of an entry, as a renewal saw it.
@@ -204,17 +210,18 @@ pub(crate) struct Ahead {
 /// The answer of `renew`: what it says of those that were named, and who is ahead in each election.
 pub(crate) fn renewal(rows: &[Row], named: &[Held]) -> Result<(Renewal, HashMap<ElectionName, Ahead>), StoreError> {
     let Some(first) = rows.first() else { return Err(StoreError::SessionGone) };
-    let mut renewal = Renewal::alive(micros(column(first, 0)?));
+    let mut renewal = Renewal::alive(micros(column(first, "granted_us")?));
     let (mut there, mut ahead) = (HashSet::new(), HashMap::new());
     let expected: HashSet<_> = named.iter().map(|held| (&held.election, held.token)).collect();
     for row in rows {
-        let Some(name) = column::<Option<Vec<u8>>>(row, 1)? else { continue };
-        let (election, token) = (election(name)?, token(column(row, 2)?)?);
-        let left = column::<Option<i64>>(row, 5)?.map(micros);
-        let (says, office) = (column::<Option<i64>>(row, 6)?.map(version), version(column(row, 7)?));
-        ahead.insert(election.clone(), Ahead { token: column(row, 4)?, left, version: says, office });
+        let Some(name) = column::<Option<Vec<u8>>>(row, "election")? else { continue };
+        let (election, token) = (election(name)?, token(column(row, "token")?)?);
+        let left = column::<Option<i64>>(row, "ahead_left_us")?.map(micros);
+        let says = column::<Option<i64>>(row, "ahead_changed")?.map(version);
+        let office = version(column(row, "office_version")?);
+        ahead.insert(election.clone(), Ahead { token: column(row, "ahead")?, left, version: says, office });
         if !expected.contains(&(&election, token)) {
-            let incarnation = incarnation(column(row, 3)?)?;
+            let incarnation = incarnation(column(row, "incarnation")?)?;
             renewal.stray.push(Held::new(election.clone(), id(token), token, incarnation));
         }
         there.insert((election, token));
@@ -227,11 +234,11 @@ pub(crate) fn renewal(rows: &[Row], named: &[Held]) -> Result<(Renewal, HashMap<
 /// The answer of `open`: its id, its TTL, and the store that it is in.
 pub(crate) fn session(rows: &[Row]) -> Result<(Vec<u8>, Duration, StoreId), StoreError> {
     let row = one(rows)?;
-    Ok((column(row, 0)?, micros(column(row, 1)?), StoreId::new(column::<&str>(row, 2)?)))
+    Ok((column(row, "id")?, micros(column(row, "granted_us")?), StoreId::new(column::<&str>(row, "store")?)))
 }
 
 /// The answer of `changed`: whether there is something to look at, and when to look again.
 pub(crate) fn changed(rows: &[Row]) -> Result<(bool, Option<Duration>), StoreError> {
     let row = one(rows)?;
-    Ok((column(row, 0)?, column::<Option<i64>>(row, 1)?.map(micros)))
+    Ok((column(row, "changed")?, column::<Option<i64>>(row, "left_us")?.map(micros)))
 }

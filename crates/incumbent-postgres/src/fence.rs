@@ -110,7 +110,7 @@ impl Fence for PostgresFence {
 }
 
 fn read(row: &SimpleQueryRow) -> Result<Mark, StoreError> {
-    Ok(Mark { token: token(column(row, 0)?), store: StoreId::new(column::<&str>(row, 1)?) })
+    Ok(Mark { token: token(column(row, "token")?), store: StoreId::new(column::<&str>(row, "store")?) })
 }
 
 /// A mark that was reset stands at zero.

@@ -3,7 +3,7 @@
 use incumbent_store::{Effect, StoreError};
 use tokio_postgres::{Client, SimpleQueryRow};
 
-use crate::answer::{column, one};
+use crate::answer::{column, value};
 use crate::connection::{BEGIN, ask};
 use crate::connector::{Connector, named};
 use crate::error::classify;
@@ -69,7 +69,7 @@ impl Schema {
     /// Looks first: who may only call its functions finds a schema that others have made.
     pub(crate) async fn find_or_make(&self, dialled: &Dialled<'_>) -> Result<(), StoreError> {
         let recovers = dialled.ask("looking whether it takes writes", "SELECT pg_catalog.pg_is_in_recovery()").await?;
-        if column(one(&recovers)?, 0)? {
+        if value(&recovers)? {
             let why = "is a standby, which takes no writes; name all servers, and the primary is found";
             return Err(StoreError::Unavailable {
                 what: format!("{} {why}", dialled.named("the server")),
@@ -97,7 +97,7 @@ impl Schema {
              WHERE n.nspname = '{}' AND p.proname = 'about')",
             self.name
         );
-        if !column::<bool>(one(&dialled.ask("looking for the schema", &sql).await?)?, 0)? {
+        if !value::<bool>(&dialled.ask("looking for the schema", &sql).await?)? {
             return Ok(None);
         }
         Ok(Some(self.read_about(dialled).await?).filter(|found| found.version >= VERSION))
@@ -137,8 +137,12 @@ impl Schema {
             let what = dialled.named(&format!("the schema {}", self.name));
             StoreError::Corrupt { what: format!("{what}: the row of its table store cannot be seen") }
         })?;
-        let id: &str = column(row, 0)?;
-        Ok(Found { id: id.to_owned(), version: column(row, 1)?, oldest_library: column(row, 2)? })
+        let id: &str = column(row, "id")?;
+        Ok(Found {
+            id: id.to_owned(),
+            version: column(row, "version")?,
+            oldest_library: column(row, "oldest_library")?,
+        })
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_postgres::SimpleQueryRow;
 
-use crate::answer::{self, Ahead, Stands, column, number, number_of, one};
+use crate::answer::{self, Ahead, Stands, column, number, number_of, value};
 use crate::store::{Inner, bytes, cas};
 use crate::watcher::{Renewals, Renewed, Wanted, wait};
 
@@ -132,7 +132,7 @@ impl PostgresSession {
             ],
         );
         let rows = self.store.write_and_tell("publishing", sql, &held.election, "e", Some(token)).await?;
-        Ok(column::<Option<i64>>(one(&rows)?, 0)?.map(|changed| Version(changed.unsigned_abs())))
+        Ok(value::<Option<i64>>(&rows)?.map(|changed| Version(changed.unsigned_abs())))
     }
 
     async fn withdraw(&self, held: &Held, heir: Option<&EntryId>) -> Result<Cas, StoreError> {
@@ -148,7 +148,7 @@ impl PostgresSession {
     async fn close(&self) -> Result<(), StoreError> {
         let sql = self.store.schema.call("close_1", &[&&self.id[..]]);
         let rows = self.store.write("closing the session", sql).await?;
-        let gone = rows.iter().map(|row| Ok((column(row, 0)?, column(row, 1)?)));
+        let gone = rows.iter().map(|row| Ok((column(row, "election")?, column(row, "token")?)));
         self.store.tell_gone(&gone.collect::<Result<Vec<_>, StoreError>>()?).await;
         Ok(())
     }

@@ -12,7 +12,7 @@ use incumbent_store::{
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::{Config, NoTls, SimpleQueryRow, Socket};
 
-use crate::answer::{self, column, number, number_of, one};
+use crate::answer::{self, column, number, number_of, one, value};
 use crate::connection::Link;
 use crate::connector::{Configured, Connector};
 use crate::literal::Literal as _;
@@ -192,7 +192,7 @@ impl Inner {
 
     async fn identity(&self) -> Result<StoreId, StoreError> {
         let rows = self.read("asking who is there", self.schema.call("about", &[])).await?;
-        Ok(StoreId::new(column::<&str>(one(&rows)?, 0)?))
+        Ok(StoreId::new(column::<&str>(one(&rows)?, "id")?))
     }
 
     async fn open_session(self: &Arc<Self>, ttl: Duration) -> Result<Arc<dyn Session>, StoreError> {
@@ -205,7 +205,7 @@ impl Inner {
     async fn elections(&self, limit: usize) -> Result<Vec<ElectionName>, StoreError> {
         let sql = self.schema.call("elections_1", &[&i64::try_from(limit).unwrap_or(i64::MAX)]);
         let rows = self.read("listing the elections", sql).await?;
-        rows.iter().map(|row| answer::election(column(row, 0)?)).collect()
+        rows.iter().map(|row| answer::election(column(row, "name")?)).collect()
     }
 
     async fn line(&self, election: &ElectionName, limit: usize) -> Result<Line, StoreError> {
@@ -248,18 +248,19 @@ impl Inner {
     }
 
     async fn promises(&self) -> Result<Promises, StoreError> {
-        let sql = "SELECT current_setting('fsync'), current_setting('full_page_writes'), \
-            current_setting('synchronous_standby_names'), current_setting('synchronous_commit'), \
-            (SELECT count(*) FROM pg_catalog.pg_stat_replication)";
+        let sql = "SELECT current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes, \
+            current_setting('synchronous_standby_names') AS waits_for, \
+            current_setting('synchronous_commit') AS waits_until, \
+            (SELECT count(*) FROM pg_catalog.pg_stat_replication) AS standbys";
         let rows = self.read("reading what the server can keep", sql.to_owned()).await?;
         let row = one(&rows)?;
         let mut promises = Promises::new(self.identity().await?);
         let server = Server {
-            fsync: column::<&str>(row, 0)? == "on",
-            full_page_writes: column::<&str>(row, 1)? == "on",
-            waits_for_standbys: !column::<&str>(row, 2)?.is_empty(),
-            waits_for_their_disks: column::<&str>(row, 3)? != "remote_write",
-            standbys: column(row, 4)?,
+            fsync: column::<&str>(row, "fsync")? == "on",
+            full_page_writes: column::<&str>(row, "full_page_writes")? == "on",
+            waits_for_standbys: !column::<&str>(row, "waits_for")?.is_empty(),
+            waits_for_their_disks: column::<&str>(row, "waits_until")? != "remote_write",
+            standbys: column(row, "standbys")?,
         };
         let listening = self.watcher.listens().await;
         promises.watches = matches!(listening, Listening::Yes(_));
@@ -328,7 +329,7 @@ impl Server {
 
 /// What a function says that answers whether it was done.
 pub(crate) fn cas(rows: &[SimpleQueryRow]) -> Result<Cas, StoreError> {
-    Ok(if column(one(rows)?, 0)? { Cas::Done } else { Cas::Refused })
+    Ok(if value(rows)? { Cas::Done } else { Cas::Refused })
 }
 
 /// The name as it stands in the tables.

@@ -370,7 +370,7 @@ impl Shared {
     async fn store_of_calls(&self) -> Result<String, StoreError> {
         let about = self.schema.call("about", &[]);
         let rows = self.calls.call("asking who is there", Effect::None, about, None).await?;
-        Ok(column::<&str>(one(&rows)?, 0)?.to_owned())
+        Ok(column::<&str>(one(&rows)?, "id")?.to_owned())
     }
 
     /// Whether the connection hears what another one tells. (What it tells itself it might hear
