@@ -97,8 +97,8 @@ impl Link {
     ) -> Result<Vec<SimpleQueryRow>, StoreError> {
         let link = self.clone();
         // Dropped with this future.
-        let (wanted, mut given_up) = oneshot::channel();
-        let mut wanted = Wanted { link: self, began: Instant::now(), answered: false, _call: wanted };
+        let (waits, mut given_up) = oneshot::channel();
+        let mut awaited = Awaited { link: self, began: Instant::now(), answered: false, _call: waits };
         let call = tokio::spawn(async move {
             let (turn, open) = tokio::select! {
                 biased;
@@ -123,7 +123,7 @@ impl Link {
             Ok(rows)
         });
         let ended = call.await;
-        wanted.answered = true;
+        awaited.answered = true;
         ended.map_err(|error: JoinError| match effect {
             Effect::Write => StoreError::unknown(what, error),
             Effect::None => StoreError::unavailable(what, error),
@@ -231,7 +231,7 @@ impl Link {
 
 /// A call that somebody waits for. Dropped without its answer, it was given up; at once, so that a
 /// call in its place finds no connection that may hang, too.
-struct Wanted<'a> {
+struct Awaited<'a> {
     link: &'a Link,
     began: Instant,
     answered: bool,
@@ -239,7 +239,7 @@ struct Wanted<'a> {
     _call: oneshot::Sender<()>,
 }
 
-impl Drop for Wanted<'_> {
+impl Drop for Awaited<'_> {
     fn drop(&mut self) {
         // Given up sooner, it says nothing of its connection.
         if !self.answered && self.began.elapsed() > GROW_AFTER {

@@ -8,6 +8,10 @@
 -- whoever has locked a session waits for no election.
 --
 -- Times are clock_timestamp(), never now(), which is when the transaction began.
+--
+-- Parameters: s session, e election, t token, i incarnation, n name, v value, r ready, m merit, u
+-- unwell, of the store; was: the version that is to be replaced. (One that is renamed means DROP FUNCTION, and those
+-- who call it then fail in between.)
 
 -- What reads for long, such as a dump, would be waited for while all elections wait for us.
 SET LOCAL lock_timeout = '1s';
@@ -653,7 +657,7 @@ $$;
 
 -- Tells those who listen, in a transaction of its own behind the one that wrote: inside it, NOTIFY
 -- takes a lock of the whole cluster through the commit. what: g for gone, e for another value, o for
--- the office record, h for another head. The payload is a hint: a session that hears it reads again.
+-- the office record, h for another head (Change in the library). The payload is a hint: a session that hears it reads again.
 CREATE OR REPLACE FUNCTION {schema}.tell_1(e bytea, what text, t bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -775,13 +779,13 @@ $$;
 CREATE OR REPLACE FUNCTION {schema}.bound_idle_1(e bytea, t bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     -- Not from pg_settings, which looks up every setting that there is: a fence took 1.4 ms, for 0.16.
-    own_ms bigint := extract(epoch FROM current_setting('idle_in_transaction_session_timeout')::interval) * 1000;
+    users_ms bigint := extract(epoch FROM current_setting('idle_in_transaction_session_timeout')::interval) * 1000;
     bound_ms bigint := coalesce(
         (SELECT s.ttl_us / 2000 FROM {schema}.entry x JOIN {schema}.session s ON s.id = x.session
             WHERE x.election = e AND x.token = t),
         7500);
 BEGIN
-    IF own_ms = 0 OR own_ms > bound_ms THEN
+    IF users_ms = 0 OR users_ms > bound_ms THEN
         PERFORM set_config('idle_in_transaction_session_timeout', greatest(bound_ms, 1)::text, true);
     END IF;
 END

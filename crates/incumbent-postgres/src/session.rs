@@ -15,7 +15,7 @@ use tokio_postgres::SimpleQueryRow;
 
 use crate::answer::{self, Ahead, Stands, column, number, number_of, value};
 use crate::store::{Inner, bytes, cas};
-use crate::watcher::{Renewals, Renewed, Wanted, wait};
+use crate::watcher::{Change, Renewals, Renewed, Wanted, wait};
 
 pub(crate) struct PostgresSession {
     store: Arc<Inner>,
@@ -111,7 +111,7 @@ impl PostgresSession {
         }
         if head_changed {
             // Only those who have no entry are told: the one behind us is behind us still.
-            self.store.tell(bytes(election), "h", None);
+            self.store.tell(bytes(election), Change::Head, None);
         }
         Ok(standing)
     }
@@ -131,7 +131,7 @@ impl PostgresSession {
                 &merit.as_str(),
             ],
         );
-        let rows = self.store.write_and_tell("publishing", sql, &held.election, "e", Some(token)).await?;
+        let rows = self.store.write_and_tell("publishing", sql, &held.election, Change::Value, Some(token)).await?;
         Ok(value::<Option<i64>>(&rows)?.map(|changed| Version(changed.unsigned_abs())))
     }
 
@@ -141,7 +141,7 @@ impl PostgresSession {
             .store
             .schema
             .call("withdraw_1", &[&&self.id[..], &bytes(&held.election), &token, &heir.map(number_of)]);
-        let rows = self.store.write_and_tell("withdrawing", sql, &held.election, "g", Some(token)).await?;
+        let rows = self.store.write_and_tell("withdrawing", sql, &held.election, Change::Gone, Some(token)).await?;
         cas(&rows)
     }
 

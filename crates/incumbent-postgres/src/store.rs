@@ -19,7 +19,7 @@ use crate::literal::Literal as _;
 use crate::options::{Parsed, PostgresOptions, patient};
 use crate::schema::Schema;
 use crate::session::PostgresSession;
-use crate::watcher::{Listening, Wanted, Watcher, wait};
+use crate::watcher::{Change, Listening, Wanted, Watcher, wait};
 
 /// The shortest time that a session is granted.
 const SMALLEST_TTL: Duration = Duration::from_millis(100);
@@ -130,20 +130,20 @@ impl Inner {
         what: &'static str,
         sql: String,
         election: &ElectionName,
-        word: &str,
+        change: Change,
         token: Option<i64>,
     ) -> Result<Vec<SimpleQueryRow>, StoreError> {
-        let tell = self.telling(bytes(election), word, token);
+        let tell = self.telling(bytes(election), change, token);
         self.calls.call(what, Effect::Write, sql, Some(tell)).await
     }
 
-    fn telling(&self, election: &[u8], word: &str, token: Option<i64>) -> String {
-        self.schema.call("tell_1", &[&election, &word, &token])
+    fn telling(&self, election: &[u8], change: Change, token: Option<i64>) -> String {
+        self.schema.call("tell_1", &[&election, &change.letter(), &token])
     }
 
     /// Tells what was seen only in an answer. Nobody waits for it.
-    pub(crate) fn tell(&self, election: &[u8], word: &str, token: Option<i64>) {
-        tokio::spawn(tell(self.calls.clone(), self.telling(election, word, token)));
+    pub(crate) fn tell(&self, election: &[u8], change: Change, token: Option<i64>) {
+        tokio::spawn(tell(self.calls.clone(), self.telling(election, change, token)));
     }
 
     /// Tells of the entries that went with a session, and comes back when that is done: a process
@@ -160,8 +160,9 @@ impl Inner {
             row + ")"
         };
         let rows = Vec::from_iter(gone.iter().map(row)).join(", ");
-        let schema = self.schema.name();
-        let sql = format!("SELECT \"{schema}\".tell_1(e::bytea, 'g', t::bigint) FROM (VALUES {rows}) AS gone (e, t)");
+        let (schema, letter) = (self.schema.name(), Change::Gone.letter());
+        let sql =
+            format!("SELECT \"{schema}\".tell_1(e::bytea, '{letter}', t::bigint) FROM (VALUES {rows}) AS gone (e, t)");
         tell(self.calls.clone(), sql).await;
     }
 
@@ -224,7 +225,7 @@ impl Inner {
         let Some(incarnation) = seen.incarnation else { return Ok(Cas::Done) };
         let (incarnation, version) = (incarnation.to_bits().to_be_bytes(), seen.version.0.cast_signed());
         let sql = self.schema.call("evict_2", &[&bytes(election), &token, &&incarnation[..], &version]);
-        let rows = self.write_and_tell("evicting", sql, election, "g", Some(token)).await?;
+        let rows = self.write_and_tell("evicting", sql, election, Change::Gone, Some(token)).await?;
         cas(&rows)
     }
 
@@ -243,7 +244,7 @@ impl Inner {
                 &ended.map(|Ended { keep, .. }| micros(*keep)),
             ],
         );
-        let rows = self.write_and_tell("writing the office record", sql, election, "o", None).await?;
+        let rows = self.write_and_tell("writing the office record", sql, election, Change::Office, None).await?;
         cas(&rows)
     }
 

@@ -36,6 +36,36 @@ const SHORTEST_REST: Duration = Duration::from_millis(10);
 /// How long an answer may take before the watch counts as lost.
 const LOOK_WITHIN: Duration = Duration::from_secs(10);
 
+/// What is told of an election; a token follows where it is about an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Change {
+    /// An entry is not in line any more.
+    Gone,
+    /// An entry says something else.
+    Value,
+    /// So does the office record.
+    Office,
+    /// Another is first in line, or it says something else, or nobody is.
+    Head,
+}
+
+impl Change {
+    /// How it begins in a notification: see `tell_1` in `schema.sql`.
+    pub(crate) fn letter(self) -> &'static str {
+        match self {
+            Change::Gone => "g",
+            Change::Value => "e",
+            Change::Office => "o",
+            Change::Head => "h",
+        }
+    }
+
+    fn of(letter: &str) -> Option<Change> {
+        let all = [Change::Gone, Change::Value, Change::Office, Change::Head];
+        all.into_iter().find(|change| change.letter() == letter)
+    }
+}
+
 /// What a watch waits for; tokens of entries, where it matters which.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
@@ -73,17 +103,18 @@ impl Wanted {
         }
     }
 
-    /// Whether a notification concerns it: see `tell_1` in `schema.sql`. Anybody can send one, so
-    /// nothing is made of what cannot be read.
+    /// Whether a notification concerns it. Anybody can send one, so nothing is made of what cannot
+    /// be read.
     pub(crate) fn is_about(&self, word: &str) -> bool {
-        let kind = word.get(..1).unwrap_or_default();
+        let Some(change) = word.get(..1).and_then(Change::of) else { return false };
         let token = || word.get(1..).and_then(|token| token.parse::<i64>().ok());
-        match kind {
-            "o" => true,
-            "h" => self.watches_head,
-            "g" => token().is_some_and(|token| [self.own, self.ahead, self.heir, self.last].contains(&Some(token))),
-            "e" => token().is_some_and(|token| self.heir == Some(token)),
-            _ => false,
+        match change {
+            Change::Office => true,
+            Change::Head => self.watches_head,
+            Change::Gone => {
+                token().is_some_and(|token| [self.own, self.ahead, self.heir, self.last].contains(&Some(token)))
+            }
+            Change::Value => token().is_some_and(|token| self.heir == Some(token)),
         }
     }
 }
