@@ -264,7 +264,7 @@ impl Inner {
             standbys: column(row, "standbys")?,
         };
         let listening = self.watcher.listens().await;
-        promises.watches = matches!(listening, Listening::Yes(_));
+        promises.watches = listening == Listening::Yes;
         promises.smallest_ttl = SMALLEST_TTL;
         promises.longest_ttl = LONGEST_TTL;
         server.lower(&mut promises, self.schema.name());

@@ -124,8 +124,8 @@ impl Wanted {
 pub(crate) enum Listening {
     /// That is being found out.
     Starting,
-    /// They are. The number grows with each new connection.
-    Yes(u64),
+    /// They are.
+    Yes,
     /// They are not: there is no connection that hears.
     No,
     /// They are not: the connection that is to hear them leads to another database.
@@ -136,7 +136,7 @@ impl Listening {
     /// What those should know who depend on it.
     pub(crate) fn caveat(self) -> Option<&'static str> {
         match self {
-            Listening::Yes(_) => None,
+            Listening::Yes => None,
             Listening::Starting | Listening::No => Some(
                 "No connection hears notifications: who waits looks once a second. Is there a pooler in between? \
                  ?listen=HOST:PORT goes past it.",
@@ -246,7 +246,7 @@ pub(crate) async fn wait(
         }
     }
     loop {
-        let told = matches!(*listening.borrow_and_update(), Listening::Yes(_));
+        let told = *listening.borrow_and_update() == Listening::Yes;
         let began = Instant::now();
         let looked = timeout(LOOK_WITHIN, store.changed(&election, &wanted, from)).await;
         let (changed, left) = looked.map_err(|_| no_answer())??;
@@ -359,7 +359,7 @@ impl Shared {
     }
 
     /// Listens until the connection is lost, or proves to be of no use.
-    async fn listen_once(&self, generation: u64) -> Result<Listening, StoreError> {
+    async fn listen_once(&self) -> Result<Listening, StoreError> {
         let (heard, mut hears) = mpsc::unbounded_channel();
         let connector = &*self.connector;
         let dialled = async {
@@ -385,7 +385,7 @@ impl Shared {
         // before 14 have none. Not before it is known that there is no pooler, which would give the
         // connection to others.
         let _ = timeout(PROOF_WITHIN, open.client.batch_execute("SET idle_session_timeout = 0")).await;
-        self.listening.send_replace(Listening::Yes(generation));
+        self.listening.send_replace(Listening::Yes);
         loop {
             match timeout(CHECK_EVERY, hears.recv()).await {
                 Ok(Some(notification)) => self.tell(notification.payload()),
@@ -433,10 +433,10 @@ impl Shared {
 
 /// The task of a store: listens, and begins again when that ends.
 async fn listen(shared: Arc<Shared>) {
-    for generation in 1.. {
+    loop {
         // Why it failed is of no interest: those who wait look for themselves, and the calls that
         // fail say why.
-        let ended = shared.listen_once(generation).await.unwrap_or(Listening::No);
+        let ended = shared.listen_once().await.unwrap_or(Listening::No);
         shared.listening.send_replace(ended);
         sleep(TRY_AGAIN_AFTER).await;
     }
