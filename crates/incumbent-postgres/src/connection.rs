@@ -8,11 +8,11 @@
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use incumbent_store::{Effect, StoreError, random_words};
+use incumbent_store::{Effect, StoreError, lock, random_words};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, mpsc, oneshot};
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep, timeout};
@@ -205,13 +205,13 @@ impl Link {
     }
 
     fn take_idle(&self) -> Option<Open> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = lock(&self.idle);
         idle.retain(Open::is_usable);
         idle.pop()
     }
 
     fn put_back(&self, open: Open) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = lock(&self.idle);
         if idle.len() < KEPT {
             idle.push(Open { answered: Instant::now(), ..open });
             self.put_back.notify_one();
@@ -221,7 +221,7 @@ impl Link {
     /// Drops what nobody uses and nothing has come from since: where one connection hangs, those
     /// that are as old may hang with it, and each would cost another call.
     fn drop_silent_since(&self, began: Instant) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).retain(|open| open.answered >= began);
+        lock(&self.idle).retain(|open| open.answered >= began);
         // Locked, it is being made for somebody.
         if let Ok(mut dialling) = self.dialling.try_lock() {
             dialling.take_if(|dialling| dialling.is_finished());

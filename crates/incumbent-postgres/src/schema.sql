@@ -141,6 +141,16 @@ CREATE OR REPLACE VIEW {schema}.living_1 AS
     FROM {schema}.entry e JOIN {schema}.session s ON s.id = e.session
     WHERE s.expires_at > clock_timestamp();
 
+-- All who are in line, and how long each has yet: nothing, if it is dead, or if its session has more
+-- than its TTL: the clock was put back, and a look shortens it.
+CREATE OR REPLACE VIEW {schema}.in_line_1 AS
+    SELECT election, token, incarnation, name, value, ready, changed, merit,
+        CASE WHEN left_us <= ttl_us THEN left_us ELSE 0 END AS left_us
+    FROM (
+        SELECT e.*, s.ttl_us, (extract(epoch FROM s.expires_at - clock_timestamp()) * 1000000)::bigint AS left_us
+        FROM {schema}.entry e LEFT JOIN {schema}.session s ON s.id = e.session
+    ) e;
+
 -- Which server this is: a promoted standby has another timeline; a restored dump another database,
 -- or at least another table.
 CREATE OR REPLACE FUNCTION {schema}.history_1() RETURNS text LANGUAGE plpgsql VOLATILE AS $$
@@ -286,8 +296,8 @@ BEGIN
 END
 $$;
 
--- Where an entry stands. place: see the library. ahead_left_us: how long the one ahead has; negative
--- if it is dead or its clock was put back. quiet: nobody leads yet.
+-- Where an entry stands. place: see the library. ahead_left_us: how long the one ahead has, nothing
+-- or less if it has to be looked at, see in_line. quiet: nobody leads yet.
 DO $$
 BEGIN
     IF to_regtype('{schema}.standing') IS NULL THEN
@@ -318,7 +328,7 @@ BEGIN
             WHEN ahead.token IS NULL THEN 'leading' ELSE 'behind' END,
         mine.token, mine.incarnation, mine.changed,
         ahead.token, ahead.incarnation, ahead.name, ahead.value, ahead.ready, ahead.changed,
-        CASE WHEN ahead.ttl_us IS NULL OR ahead.left_us > ahead.ttl_us THEN -1 ELSE ahead.left_us END,
+        ahead.left_us,
         x.office, coalesce(x.version, 0), coalesce(x.counter, 0), false,
         store.quiet_until > clock_timestamp(), 'unwell' = ANY (string_to_array(ahead.merit, ' ')), ahead.merit
     FROM {schema}.store
@@ -326,9 +336,7 @@ BEGIN
     LEFT JOIN {schema}.entry mine ON mine.election = e AND mine.token = t AND mine.session = s
     LEFT JOIN {schema}.office_1 x ON x.name = e
     LEFT JOIN LATERAL (
-        SELECT a.*, l.ttl_us, (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint AS left_us
-        FROM {schema}.entry a LEFT JOIN {schema}.session l ON l.id = a.session
-        WHERE a.election = e AND a.token < t ORDER BY a.token DESC LIMIT 1
+        SELECT * FROM {schema}.in_line_1 a WHERE a.election = e AND a.token < t ORDER BY a.token DESC LIMIT 1
     ) ahead ON true;
 END
 $$;
@@ -428,9 +436,8 @@ $$;
 -- One row is locked, however many elections the session stands in. The guard stands in a statement
 -- after the lock: in the same one it would be looked at before the wait, and not again. No row: the
 -- session is gone. Each entry comes with who is ahead of it, and with what is left of that one if it
--- is less than half of our TTL: it may end before our next renewal. Nothing is left where it has more
--- than its TTL: the clock was put back, and a look shortens it. And with the versions of that one and
--- of the office record: where both are as they were, nobody need look for more.
+-- is less than half of our TTL: it may end before our next renewal. And with the versions of that one
+-- and of the office record: where both are as they were, nobody need look for more.
 CREATE OR REPLACE FUNCTION {schema}.renew_1(s bytea) RETURNS TABLE (
     granted_us bigint, election bytea, token bigint, incarnation bytea, ahead bigint, ahead_left_us bigint,
     ahead_changed bigint, office_version bigint
@@ -447,14 +454,12 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY SELECT granted, mine.election, mine.token, mine.incarnation, older.token,
-            CASE WHEN older.left_us > older.ttl_us THEN 0 WHEN older.left_us < granted / 2 THEN older.left_us END,
+            CASE WHEN older.left_us < granted / 2 THEN older.left_us END,
             older.changed, coalesce(x.version, 0)
         FROM (SELECT 1) one LEFT JOIN {schema}.entry mine ON mine.session = s
         LEFT JOIN {schema}.office_1 x ON x.name = mine.election
         LEFT JOIN LATERAL (
-            SELECT a.token, a.changed, l.ttl_us,
-                coalesce((extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint, 0) AS left_us
-            FROM {schema}.entry a LEFT JOIN {schema}.session l ON l.id = a.session
+            SELECT * FROM {schema}.in_line_1 a
             WHERE a.election = mine.election AND a.token < mine.token ORDER BY a.token DESC LIMIT 1
         ) older ON true;
 END

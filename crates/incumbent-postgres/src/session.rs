@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use incumbent_store::{
     Cas, Cursor, Effect, ElectionName, EntryId, Fut, Held, Liveness, NewEntry, Nonce, Place, Publication, Renewal,
     Session, Standing, StillBehind, StoreError, StoreId, Version, Wake, Watched, check_candidate_name, check_value,
+    lock,
 };
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -68,7 +69,7 @@ impl PostgresSession {
     }
 
     fn followed(&self) -> MutexGuard<'_, HashMap<ElectionName, Followed>> {
-        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.followed)
     }
 
     async fn enlist(&self, election: &ElectionName, entry: &NewEntry) -> Result<Standing, StoreError> {
