@@ -12,14 +12,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use incumbent_store::{Effect, StoreError, lock, random_words};
+use incumbent_store::{Effect, StoreError, lock};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, mpsc, oneshot};
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep, timeout};
-use tokio_postgres::{AsyncMessage, Client, Notification, SimpleQueryMessage, SimpleQueryRow};
+use tokio_postgres::{AsyncMessage, Client, Notification, SimpleQueryRow};
 
 use crate::connector::{Connecting, Connector, Messages, named};
-use crate::error::{Refusal, classify, is_full};
+use crate::error::{classify, is_full};
+use crate::message::{BEGIN, ask};
 use crate::schema::{Dialled, Schema};
 
 /// How long a connection may take to come up, the schema included.
@@ -42,8 +43,6 @@ const CONNECTING: &str = "connecting to PostgreSQL";
 /// The routine of the server that warns of a commit which no standby has confirmed. The text is
 /// translated.
 const GAVE_UP_WAITING_FOR_STANDBY: &str = "SyncRepWaitForLSN";
-/// What a transaction begins with, whatever the defaults of the role and of the database are.
-pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;";
 
 /// Connections that are there when they are needed.
 #[derive(Debug)]
@@ -272,50 +271,6 @@ impl Open {
     }
 }
 
-/// Sends one message, a query with what comes `before` and `after` it, and reads the query's rows.
-///
-/// Each answer proves itself: in front of the query the server is asked to repeat a random number.
-/// An answer without it, be it rows or an error, is somebody else's, and says nothing of what was
-/// asked. Nor does one that ends before the first statement `after` the query, which commits it.
-pub(crate) async fn ask(
-    client: &Client,
-    before: &str,
-    query: &str,
-    after: &str,
-) -> Result<Vec<SimpleQueryRow>, Refusal> {
-    let [nonce] = random_words::<1>().map_err(Refusal::Nonce)?;
-    let nonce = nonce.to_string();
-    // Whatever the role's defaults are, bytes are written in hexadecimal, and the warning that no
-    // standby has confirmed a commit is sent.
-    let proof = format!(
-        "SELECT '{nonce}', pg_catalog.set_config('bytea_output', 'hex', true), \
-         pg_catalog.set_config('client_min_messages', 'warning', true)"
-    );
-    let message = format!("{before} {proof}; {query}; {after}");
-    let unproven = |error| Refusal::Said { error, proven: false };
-    let mut answer = pin!(client.simple_query_raw(&message).await.map_err(unproven)?);
-    let (mut proven, mut completed, mut rows) = (false, 0, Vec::new());
-    while let Some(part) = answer.next().await {
-        match part {
-            Ok(SimpleQueryMessage::Row(row)) if !proven => {
-                proven = row.try_get(0).is_ok_and(|said| said == Some(&*nonce));
-                if !proven {
-                    return Err(Refusal::Foreign);
-                }
-            }
-            Ok(SimpleQueryMessage::Row(row)) if completed == 1 => rows.push(row),
-            Ok(SimpleQueryMessage::CommandComplete(_)) if proven => completed += 1,
-            Ok(_) => {}
-            // The transaction is committed: what was told of it is a hint.
-            Err(error) if completed > 2 && error.as_db_error().is_some() => {}
-            Err(_) if completed > 2 => break,
-            Err(error) => return Err(Refusal::Said { error, proven }),
-        }
-    }
-    let expected = if after.is_empty() { 2 } else { 3 };
-    if completed < expected { Err(Refusal::Foreign) } else { Ok(rows) }
-}
-
 /// Makes a connection. What it is notified of goes to `heard`.
 pub(crate) async fn connect(
     connector: &dyn Connector,
@@ -379,6 +334,7 @@ mod tests {
 
     use super::*;
     use crate::connector::messages;
+    use crate::error::Refusal;
 
     /// One message of the server's.
     fn message(kind: u8, body: &[u8]) -> Vec<u8> {

@@ -102,6 +102,7 @@ mod fence;
 #[cfg(test)]
 mod fuzz;
 mod literal;
+mod message;
 mod options;
 mod schema;
 mod session;

@@ -4,10 +4,10 @@ use incumbent_store::{Effect, StoreError};
 use tokio_postgres::{Client, SimpleQueryRow};
 
 use crate::answer::{column, value};
-use crate::connection::{BEGIN, ask};
 use crate::connector::{Connector, named};
 use crate::error::classify;
 use crate::literal::Literal;
+use crate::message::{BEGIN, ask};
 
 /// The version that this library makes and speaks. The functions have it in their names, so that
 /// two versions of the library can run side by side during a roll-out.
