@@ -182,6 +182,8 @@ pub struct Merit {
     /// Whether, as the first in line, it stops a last leader that is at large from outside before
     /// it takes office. So that others know it while it still waits to do so.
     pub fences: bool,
+    /// Whether it leads no more, and keeps its place until its work has stopped.
+    pub holding: bool,
 }
 
 /// What an heir says of a handover for which it is not ready.
@@ -241,10 +243,11 @@ impl Merit {
     const PREPARING: &str = "preparing=";
     const DECLINED: &str = "declined=";
     const FENCES: &str = "fences";
+    const HOLDING: &str = "holding";
 
     /// Of one that is unwell or is not, and has this priority.
     pub const fn new(unwell: bool, priority: i32) -> Merit {
-        Merit { unwell, priority, gave_way: false, preparation: None, fences: false }
+        Merit { unwell, priority, gave_way: false, preparation: None, fences: false, holding: false }
     }
 
     /// The same, of one that gave way or did not.
@@ -260,6 +263,11 @@ impl Merit {
     /// The same, of one that stops a last leader from outside or does not.
     pub const fn fences(self, fences: bool) -> Merit {
         Merit { fences, ..self }
+    }
+
+    /// The same, of one that keeps its place until its work has stopped or does not.
+    pub const fn holding(self, holding: bool) -> Merit {
+        Merit { holding, ..self }
     }
 
     /// Whether there is nothing to say: then nothing is written.
@@ -295,6 +303,7 @@ impl Merit {
             merit.unwell |= word == Merit::UNWELL;
             merit.gave_way |= word == Merit::GAVE_WAY;
             merit.fences |= word == Merit::FENCES;
+            merit.holding |= word == Merit::HOLDING;
         }
         Some(merit)
     }
@@ -307,7 +316,8 @@ impl fmt::Display for Merit {
         let gave_way = self.gave_way.then(|| Merit::GAVE_WAY.to_owned());
         let preparation = self.preparation.map(|preparation| preparation.to_string());
         let fences = self.fences.then(|| Merit::FENCES.to_owned());
-        let words = [self.unwell.then(|| Merit::UNWELL.to_owned()), priority, gave_way, preparation, fences];
+        let holding = self.holding.then(|| Merit::HOLDING.to_owned());
+        let words = [self.unwell.then(|| Merit::UNWELL.to_owned()), priority, gave_way, preparation, fences, holding];
         f.write_str(&words.into_iter().flatten().collect::<Vec<_>>().join(" "))
     }
 }

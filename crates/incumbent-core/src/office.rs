@@ -127,10 +127,13 @@ impl Office {
         news.map(|(act, order)| (act, order.clone())).collect()
     }
 
-    /// What the first in line is at while it is not in office, where terms are on record: then its
-    /// own has to be open. `None`: it leads, as far as the record says. A candidate of another
-    /// library opens none.
+    /// What the first in line is at while it is not in office: it says itself that it leads no
+    /// more, or terms are on record, where its own has to be open. `None`: it leads, as far as can
+    /// be known. A candidate of another library opens none.
     pub fn pending(&self, head: &Entry) -> Option<Pending> {
+        if head.merit.holding {
+            return Some(Pending::Holding);
+        }
         let incarnation = head.incarnation.filter(|_| !self.terms.is_empty())?;
         match self.terms.get(head.token).filter(|term| term.incarnation == Some(incarnation)) {
             None => {
@@ -154,7 +157,8 @@ impl Office {
     }
 }
 
-/// What the first in line is at while it is not in office, as the record of terms says it.
+/// What the first in line is at while it is not in office, as its entry or the record of terms says
+/// it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Pending {
@@ -164,6 +168,8 @@ pub enum Pending {
     Fencing,
     /// Its term is closed: its place in line goes next.
     Leaving,
+    /// Its term is over. It keeps its place until its work has stopped.
+    Holding,
 }
 
 /// Who ordered something, when, and why. For people and their logs: nobody decides anything by it.

@@ -254,6 +254,11 @@ impl<H> Tenure<H> {
         matches!(self.state, State::Serving | State::Draining { .. })
     }
 
+    /// Whether the term is over for the user, and the title kept until the work has stopped.
+    pub(crate) fn is_holding(&self) -> bool {
+        matches!(self.state, State::Holding { .. })
+    }
+
     /// Whether there is a title: won, and neither given up nor gone.
     pub(crate) fn has_title(&self) -> bool {
         !matches!(self.state, State::Idle | State::Unstopped)

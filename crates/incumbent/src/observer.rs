@@ -77,11 +77,12 @@ pub struct Status {
     /// Those in line, oldest first, at most 10,000; among peers, the members that answer. The first
     /// one leads, unless nobody does.
     pub candidates: Vec<CandidateInfo>,
-    /// Nobody leads. In a line that is so when nobody stands in it, and where terms are on record
-    /// also while the first one is not in office: see `pending`.
+    /// Nobody leads. In a line that is so when nobody stands in it, and also while it is known that
+    /// the first one is not in office: see `pending`.
     pub vacant: bool,
-    /// What the first in line is at, where terms are [on record](crate::Candidate::recorded) and
-    /// it is not in office yet, or no longer.
+    /// What the first in line is at while it is not in office: where terms are
+    /// [on record](crate::Candidate::recorded), not yet or no longer; and where it keeps its place
+    /// until its work has stopped ([`hold_until_stopped`](crate::Candidate::hold_until_stopped)).
     pub pending: Option<Pending>,
     /// The election is paused, by whom and why: nobody leads, and nobody will.
     pub paused: Option<Order>,

@@ -133,8 +133,9 @@ when only the candidate of that name may stand until it leads. \"frozen\" says
 for how long, in \"lasts_ms\". \"followers\" is null where the store keeps no line.
 \"ended\": it was ended a while ago; those in line do not know yet, or came
 later. \"vacant_because\" is there when nobody leads: paused, ended, benched,
-deposed or no_candidates; where terms are on record also taking, fencing or
-leaving: the first in line is not in office yet, or no longer; among peers
+deposed or no_candidates; holding: the first in line leads no more, and keeps
+its place until its work has stopped; where terms are on record also taking,
+fencing or leaving: it is not in office yet, or no longer; among peers
 forming, no_majority, state_lost, refused or electing. \"fencing\" says of the
 last leader (\"token\") what came of stopping it (\"result\"), and in \"order\" why.
 With a directory,

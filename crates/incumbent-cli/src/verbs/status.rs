@@ -210,7 +210,10 @@ impl<'a> Vacancy<'a> {
                 _ => Vacancy::Electing,
             });
         }
-        if status.paused.is_some() {
+        // Before what was ordered, which goes on to count: its work has not stopped for it yet.
+        if let (Some(head), Some(Pending::Holding)) = (status.candidates.first(), status.pending) {
+            Some(Vacancy::Pending(head, Pending::Holding))
+        } else if status.paused.is_some() {
             Some(status.first.as_deref().map_or(Vacancy::Paused, Vacancy::WaitsFor))
         } else if status.ended {
             Some(Vacancy::Ended)
@@ -239,6 +242,7 @@ impl<'a> Vacancy<'a> {
             Vacancy::Benched(_) => "benched",
             Vacancy::Pending(_, Pending::Leaving) => "leaving",
             Vacancy::Pending(_, Pending::Fencing) => "fencing",
+            Vacancy::Pending(_, Pending::Holding) => "holding",
             Vacancy::Pending(..) => "taking",
             Vacancy::NoMajority(_) => "no_majority",
             Vacancy::Forming(_) => "forming",
@@ -295,6 +299,12 @@ impl<'a> Vacancy<'a> {
                     described(head)
                 )
             }
+            Vacancy::Pending(head, Pending::Holding) => format!(
+                "Nobody leads at the moment: {} leads no more, and keeps its place until its work has stopped, as it was \
+                 told to (hold_until_stopped). Its log says why it had to stop; its place goes as soon as the work has \
+                 ended, or its process has.",
+                described(head)
+            ),
             Vacancy::Pending(head, Pending::Fencing) => format!(
                 "Nobody leads yet: {} is first in line, and stops the work of the last leader from outside first. \
                  `incumbent history {name}` shows what came of it; once you have checked that this work has stopped, \
@@ -661,8 +671,11 @@ fn in_line(followers: &[CandidateInfo]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use incumbent::Client;
+    use std::sync::Arc;
+
     use incumbent::store::memory::{MemoryStore, Shape};
+    use incumbent::store::{Clock, TokioClock};
+    use incumbent::{Client, LossReason};
 
     use super::*;
 
@@ -677,5 +690,43 @@ mod tests {
         assert_eq!(heard_of(silence), "5 s ago");
         silence.lasts = Duration::from_secs(9);
         assert_eq!(heard_of(silence), "9 s ago: is it stopped? After 15 s of silence the next one in line takes over");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_whose_work_does_not_stop_for_a_pause_is_what_nobody_leads_for() {
+        let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+        let store = Arc::new(MemoryStore::with_clock(Shape::FAIR, clock.clone()));
+        let client = || Client::builder().clock(clock.clone()).with_store(store.clone());
+        let election = client().await.unwrap().election("e").unwrap();
+        let mut candidacy = election.candidate("a").hold_until_stopped().stand().await.unwrap();
+        let office = candidacy.elected().await.unwrap().unwrap();
+        let token = office.token().get();
+        let pausing = tokio::spawn(async move { election.operator().pause(Duration::from_secs(3_600)).await });
+        assert_eq!(office.lost().await.reason(), LossReason::Paused);
+        let looking = client().await.unwrap().election("e").unwrap();
+        let url = StoreUrl::in_directory(std::path::Path::new("/nowhere"));
+        let name = looking.name().clone();
+        let said = tokio::time::timeout(Duration::from_secs(600), async {
+            loop {
+                let status = looking.status().await.unwrap().into_inner();
+                let vacancy = Vacancy::of(&status).map(|vacancy| (vacancy.word(), vacancy.sentence(&name, &url, None)));
+                match vacancy {
+                    Some(("holding", sentence)) => break (status.paused.is_some(), sentence),
+                    other => drop(other),
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        let (paused, sentence) = said.await.expect("it says so before anything else");
+        assert!(
+            paused
+                && sentence.contains(&format!("a (token {token})"))
+                && sentence.contains("until its work has stopped"),
+            "{sentence}"
+        );
+        drop(office);
+        pausing.await.unwrap().unwrap();
+        let status = looking.status().await.unwrap().into_inner();
+        assert_eq!(Vacancy::of(&status).map(Vacancy::word), Some("paused"));
     }
 }

@@ -66,6 +66,8 @@ pub(super) struct FitnessProgress {
     /// Whether our entry says that we are unwell. `None`: nobody knows before a publication is
     /// answered.
     pub(super) said_unwell: Option<bool>,
+    /// Whether our entry says that we keep our place until our work has stopped.
+    pub(super) said_holding: bool,
     /// Since when we are unwell; or since when we are not improving any more.
     unwell_since: Timestamp,
     improving_since: Option<Timestamp>,
@@ -87,7 +89,7 @@ impl Candidacy {
     pub(super) fn merit(&self) -> Merit {
         let merit = Merit::new(self.is_unwell(), self.who.priority.unwrap_or(0));
         let merit = merit.gave_way(self.gave_way).preparation(self.preparing.word());
-        merit.fences(self.who.fence_delay.is_some())
+        merit.fences(self.who.fence_delay.is_some()).holding(self.tenure.is_holding())
     }
 
     /// What our entry is to say now.
@@ -97,13 +99,14 @@ impl Candidacy {
 
     /// Whether somebody else would be better. So it is, too, where we are unfit and an operator
     /// keeps us in office.
-    fn is_unwell(&self) -> bool {
+    pub(super) fn is_unwell(&self) -> bool {
         let is_kept = self.requested.unhealthy && self.tenure.in_office() && self.is_frozen();
         self.requested.unwell || is_kept
     }
 
     /// A new entry is about to be made, and says how we are: also when it is sent again.
     pub(super) fn say_fitness_anew(&mut self) {
+        self.fitness.said_holding = false;
         if self.settings.policy.forgets_fitness() {
             self.fitness.said_unwell = Some(self.is_unwell());
         }
@@ -117,7 +120,8 @@ impl Candidacy {
     /// Says how we are, if our entry may say something else.
     pub(super) fn fitness_to_publish(&self) -> Option<Op> {
         let held = self.entry()?;
-        let news = self.fitness.said_unwell != Some(self.is_unwell());
+        let news =
+            self.fitness.said_unwell != Some(self.is_unwell()) || self.fitness.said_holding != self.tenure.is_holding();
         // What was said of a handover is said again: a publication replaces all that was said.
         news.then(|| Op::Publish(held.clone(), self.published, self.publication(self.notices.said_ready)))
     }

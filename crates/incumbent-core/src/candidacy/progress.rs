@@ -32,6 +32,7 @@ impl Candidacy {
             }
             State::Office(_) if self.tenure.serves() => self.step_leading(now, out),
             State::Office(_) if !self.settings.policy.closes_after_stop() => self.close_early(now, out),
+            State::Office(_) if self.tenure.is_holding() => self.step_holding(now, out),
             State::Office(_) | State::Done => {}
             State::Withdrawing(held, heir) => {
                 let withdrawal = Op::Withdraw(held.clone(), heir.clone());
@@ -196,6 +197,18 @@ impl Candidacy {
         self.arm(now, out);
     }
 
+    /// Over for the user, who has not said yet that the work has stopped: our entry says why nobody
+    /// else leads. That is for people. Nobody waits for it, and nobody decides by it.
+    fn step_holding(&mut self, now: Timestamp, out: &mut Outbox) {
+        let State::Office(held) = &self.state else { return };
+        if self.look {
+            return self.call(now, Op::Standing(held.clone(), None), out);
+        }
+        if let Some(op) = self.fitness_to_publish() {
+            self.call(now, op, out);
+        }
+    }
+
     fn finish(&mut self, certain: bool, out: &mut Outbox) {
         self.disarm(out);
         self.state = State::Done;
@@ -293,6 +306,13 @@ impl Candidacy {
     fn on_standing(&mut self, now: Timestamp, call: &Call, standing: Standing, out: &mut Outbox) {
         let waited_for = self.watch_for();
         self.on_office(now, standing.office, out);
+        if self.tenure.is_holding() {
+            (self.published, self.look) = (standing.published, false);
+            if standing.place == Place::Gone {
+                self.on_entry_gone(now, out);
+            }
+            return;
+        }
         let over = matches!(self.state, State::Office(_)) && !self.tenure.in_office();
         if over || matches!(self.state, State::Done | State::Withdrawing(..) | State::Out) {
             return;
@@ -424,7 +444,7 @@ impl Candidacy {
             return;
         };
         self.published = version;
-        self.fitness.said_unwell = Some(said.merit.unwell);
+        (self.fitness.said_unwell, self.fitness.said_holding) = (Some(said.merit.unwell), said.merit.holding);
         self.note_preparation_said(said.merit.preparation);
         if said.ready.is_some() {
             self.notices.said_ready = said.ready;
@@ -476,6 +496,10 @@ impl Candidacy {
                     *sent = false;
                 }
                 self.fail(now, out);
+            }
+            // The place is kept all the same, and nobody is told why.
+            (Op::Publish(..), Fault::Permanent) if self.tenure.is_holding() => {
+                (self.fitness.said_unwell, self.fitness.said_holding) = (Some(self.is_unwell()), true);
             }
             (op @ (Op::Line(..) | Op::SetOffice(..)), Fault::Permanent) => self.on_duty_failed(now, &op, out),
             (_, Fault::Permanent) => self.fail(now, out),

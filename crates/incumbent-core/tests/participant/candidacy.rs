@@ -1419,12 +1419,60 @@ fn a_held_place_stays_after_the_hard_stop_until_the_work_has_stopped() {
     let (mut driven, held) = Driven::leading(Candidate { hold_until_stopped: true, ..candidate() });
     driven.wake();
     driven.stands(Place::Leading(held.clone()), paused());
-    let calls = driven.calls();
     driven.pass(TTL / 5);
     assert!(driven.events().contains(&Event::Unelected(LossReason::Paused)), "the grace is over");
-    assert_eq!(driven.calls(), calls, "but the place is kept");
+    let says_why = |op: &Op| matches!(op, Op::Publish(ours, _, said) if *ours == held && said.merit.holding);
+    assert!(says_why(&driven.newest_call().2), "but the place is kept: {:?}", driven.newest_call());
+    // With or without an answer to that.
     driven.handle(Input::Command(CANDIDACY, Command::Release));
     assert_eq!(driven.newest_call().2, Op::Withdraw(held, None));
+}
+
+/// Of whom our entry goes on to say that it leads, those who look believe it.
+#[test]
+fn one_that_holds_its_place_says_so_once_and_learns_if_the_place_is_gone() {
+    let (mut driven, held) = Driven::leading(Candidate { hold_until_stopped: true, ..candidate() });
+    driven.handle(Input::Command(CANDIDACY, Command::Healthy(false)));
+    driven.pass(TTL / 5);
+    let says_why = |op: &Op| matches!(op, Op::Publish(ours, _, said) if *ours == held && said.merit.holding);
+    assert!(says_why(&driven.newest_call().2), "{:?}", driven.newest_call());
+    // It had said something else meanwhile, whose answer was lost.
+    driven.answer(Ok(Answer::Published(None)));
+    assert_eq!(driven.newest_call().2, Op::Standing(held.clone(), None));
+    let mut again = Standing::new(Place::Leading(held.clone()), Office::default(), Cursor::default());
+    again.published = Version(7);
+    driven.answer(Ok(Answer::Standing(Box::new(again))));
+    let (.., op) = driven.newest_call();
+    assert!(says_why(&op) && matches!(op, Op::Publish(_, Version(7), _)), "{op:?}");
+    let calls = driven.calls();
+    driven.answer(Ok(Answer::Published(Some(Version(8)))));
+    for _ in 0..8 {
+        driven.pass(TTL / 3);
+        driven.renewed(Ok(proof()));
+    }
+    assert_eq!(driven.calls(), calls, "once: {:?}", driven.newest_call());
+    assert!(!driven.events().contains(&Event::Released));
+
+    // One that must not say it keeps its place, too, and asks no more.
+    let (mut driven, held) = Driven::leading(Candidate { hold_until_stopped: true, ..candidate() });
+    driven.handle(Input::Command(CANDIDACY, Command::Healthy(false)));
+    driven.pass(TTL / 5);
+    let calls = driven.calls();
+    driven.answer(Err(Fault::Permanent));
+    driven.pass(TTL / 3);
+    assert!(driven.calls() == calls && !driven.events().contains(&Event::Failed), "{:?}", driven.newest_call());
+    driven.handle(Input::Command(CANDIDACY, Command::Release));
+    assert_eq!(driven.newest_call().2, Op::Withdraw(held, None));
+
+    // And one whose place is gone learns it with the look.
+    let (mut driven, _) = Driven::leading(Candidate { hold_until_stopped: true, ..candidate() });
+    driven.handle(Input::Command(CANDIDACY, Command::Healthy(false)));
+    driven.pass(TTL / 5);
+    driven.answer(Ok(Answer::Published(None)));
+    driven.stands(Place::Gone, Office::default());
+    driven.handle(Input::Command(CANDIDACY, Command::Release));
+    assert!(driven.events().contains(&Event::Released), "{:?}", driven.events());
+    assert!(!matches!(driven.newest_call().2, Op::Withdraw(..)), "there is nothing to withdraw");
 }
 
 #[test]
@@ -1440,7 +1488,8 @@ fn a_look_that_is_answered_when_the_term_is_over_gives_no_held_place_back_and_be
         assert_eq!(op, Op::Standing(held.clone(), None));
         driven.clear();
         driven.handle(Input::Answer(CANDIDACY, id, standing(Place::Leading(held.clone()), Office::default())));
-        assert_eq!(driven.recent(), [], "the work has not stopped");
+        let [Output::Call(.., Op::Publish(_, _, said))] = driven.recent() else { panic!("{:?}", driven.recent()) };
+        assert!(said.merit.holding, "the work has not stopped");
         driven.handle(Input::Command(CANDIDACY, Command::Release));
         assert_eq!(driven.newest_call().2, Op::Withdraw(held, None));
     }
@@ -1617,6 +1666,9 @@ fn those_who_wait_are_not_proven_sooner_than_their_renewal_is_due() {
 fn a_leader_that_stops_its_work_wakes_for_its_deadline_and_not_to_look() {
     let (mut driven, _) = Driven::leading(Candidate { hold_until_stopped: true, ..candidate() });
     driven.handle(Input::Command(CANDIDACY, Command::Healthy(false)));
+    driven.pass(TTL / 3);
+    driven.answer(Ok(Answer::Published(Some(Version(1)))));
+    driven.renewed(Ok(proof()));
     driven.clear();
     for _ in 0..8 {
         driven.pass(TTL / 3);

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use incumbent::{CandidacyError, LossReason, TransferRefused};
+use incumbent::{CandidacyError, LossReason, Pending, TransferRefused};
 
 use super::fixture::{Fixture, WITHIN, lead};
 use crate::conformance::Harness;
+use crate::patience::until;
 
 /// `resign` says that the entry is gone, and it is.
 pub async fn giving_the_office_back_is_certain_and_may_be_said_of_a_lost_one(harness: &impl Harness) {
@@ -133,6 +134,12 @@ pub async fn a_supervised_candidate_keeps_its_place_until_the_work_has_stopped(h
     let resigning = tokio::spawn(async move { operator.resign(WITHIN).await });
     // The grace is over, and the work has not stopped.
     office.lost().await;
+    let looking = fixture.election().await;
+    until("those who look are told why nobody leads", async || {
+        let status = looking.status().await.expect("an answer").into_inner();
+        status.pending == Some(Pending::Holding) && status.leader().is_none()
+    })
+    .await;
     tokio::time::sleep(harness.ttl()).await;
     assert_eq!(fixture.names().await.first().map(String::as_str), Some("a"));
     drop(office);

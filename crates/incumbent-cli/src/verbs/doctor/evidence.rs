@@ -158,9 +158,11 @@ impl Look {
         let opened = status.terms.iter().any(|term| first.is_some_and(|first| term.is_open_of(first)));
         let before = status.terms.iter().rfind(|term| !is_of_first(term));
         let names = |names: &[std::sync::Arc<str>]| names.iter().map(ToString::to_string).collect();
+        // One whose work goes on while it keeps its place is the one to compare claims with.
+        let holding = status.candidates.first().filter(|_| status.pending == Some(Pending::Holding));
         Look {
             at,
-            head: status.leader().map(Head::of),
+            head: status.leader().or(holding).map(Head::of),
             first: status.candidates.first().filter(|_| status.group.is_none()).map(Head::of),
             in_line: status.candidates.len(),
             stay: status.candidates.iter().filter(|one| one.stays).map(Head::of).collect(),
