@@ -61,6 +61,13 @@ pub(crate) fn classify(refusal: Refusal, effect: Effect, what: &str) -> StoreErr
         Effect::None if !proven => return StoreError::unavailable(what, Said(error)),
         _ => {}
     }
+    if wants_a_password(&error) {
+        let what = format!(
+            "{what}: the server wants a password, and there is none in the URL, nor a line that fits in the file that \
+             PGPASSFILE names (or in ~/.pgpass)"
+        );
+        return StoreError::Denied { what, source: None };
+    }
     match (code.get(..2).unwrap_or_default(), code.as_str()) {
         (_, "42501") | ("28", _) => StoreError::Denied { what: what.to_owned(), source: Some(Arc::new(Said(error))) },
         (_, "42883" | "42P01" | "3F000") => StoreError::Misuse {
@@ -74,6 +81,12 @@ pub(crate) fn classify(refusal: Refusal, effect: Effect, what: &str) -> StoreErr
         // writes any more, and ours: nobody leads yet (IN003).
         _ => StoreError::unavailable(what, Said(error)),
     }
+}
+
+/// The client found out before the server did. Nothing but the text says so.
+fn wants_a_password(error: &Error) -> bool {
+    let cause = std::error::Error::source(error).map(ToString::to_string);
+    error.as_db_error().is_none() && cause.as_deref() == Some("password missing")
 }
 
 /// Whether a connection was refused because there are too many: in all, or of this role or

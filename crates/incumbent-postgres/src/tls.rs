@@ -28,6 +28,9 @@ impl Rustls {
         for certificate in CertificateDer::pem_slice_iter(root) {
             roots.add(certificate.map_err(|error| wrong(&error))?).map_err(|error| wrong(&error))?;
         }
+        if roots.is_empty() {
+            return Err(wrong(&"sslrootcert holds none (it begins with -----BEGIN CERTIFICATE-----)"));
+        }
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|error| wrong(&error))?

@@ -547,6 +547,9 @@ async fn tls_is_spoken_with_servers_that_a_ca_of_ones_own_vouches_for_and_with_n
     assert_eq!(over_tls_and_in_the_clear(&server, "trusting"), (true, false));
     let refused = store(&format!("{}?sslrootcert={}", server.url(), at("other.pem"))).identity().await.unwrap_err();
     assert!(matches!(refused, StoreError::Unavailable { .. }), "{refused:?}");
+    // It would trust nobody.
+    let refused = PostgresStore::from_url(&format!("{}?sslrootcert={}", server.url(), at("server.key"))).unwrap_err();
+    assert!(matches!(&refused, StoreError::Misuse { what } if what.contains("sslrootcert holds none")), "{refused:?}");
 }
 
 #[tokio::test]
@@ -606,6 +609,14 @@ async fn a_role_proves_itself_with_a_password_over_tls() {
         let refused = url(password, options).identity().await.unwrap_err();
         assert!(matches!(refused, StoreError::Denied { .. }), "{refused:?}");
     }
+    // The file of passwords of whoever runs this has no line for it.
+    let bare = store(&format!("postgres://secret@{}/postgres?{trusted}", server.endpoint()));
+    let refused = bare.identity().await.unwrap_err();
+    assert!(matches!(refused, StoreError::Denied { .. }), "{refused:?}");
+    assert!(
+        refused.to_string().contains("wants a password") && refused.to_string().contains("PGPASSFILE"),
+        "{refused}"
+    );
     // The certificate was checked, and is not part of the proof.
     url("p%40ss", &format!("{trusted}&channel_binding=require")).identity().await.unwrap_err();
 }
