@@ -187,7 +187,8 @@ impl Found {
 pub fn schema_ddl(schema: &str) -> Result<String, StoreError> {
     let checked = Schema::new(schema)?;
     Ok(format!(
-        "-- Elections in the schema {schema}. Run it in one transaction (psql -1), as a role that owns it and cannot log in.\n\
+        "-- Elections in the schema {schema}. Run it in one transaction (psql -1 -v ON_ERROR_STOP=1), as a role that owns\n\
+         -- it and cannot log in (SET ROLE).\n\
          -- Those who take part need no more than this, again after each update:\n\
          --   GRANT USAGE ON SCHEMA {schema} TO a_role;\n\
          --   GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO a_role;\n\
