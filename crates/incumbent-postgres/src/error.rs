@@ -69,7 +69,10 @@ pub(crate) fn classify(refusal: Refusal, effect: Effect, what: &str) -> StoreErr
         return StoreError::Denied { what, source: None };
     }
     match (code.get(..2).unwrap_or_default(), code.as_str()) {
-        (_, "42501") | ("28", _) => StoreError::Denied { what: what.to_owned(), source: Some(Arc::new(Said(error))) },
+        (_, "42501") | ("28", _) => {
+            let what = format!("{what}{}", remedy(&error));
+            StoreError::Denied { what, source: Some(Arc::new(Said(error))) }
+        }
         (_, "42883" | "42P01" | "3F000") => StoreError::Misuse {
             what: format!("{what}: {}; was the schema removed? `incumbent schema postgres` prints it", Said(error)),
         },
@@ -80,6 +83,17 @@ pub(crate) fn classify(refusal: Refusal, effect: Effect, what: &str) -> StoreErr
         // Deadlocks, locks that were not to be had, too many connections, a server that takes no
         // writes any more, and ours: nobody leads yet (IN003).
         _ => StoreError::unavailable(what, Said(error)),
+    }
+}
+
+/// What to do where a role was refused, as far as that can be told.
+fn remedy(error: &Error) -> &'static str {
+    let said = error.as_db_error().map(DbError::message).unwrap_or_default();
+    match code(error) {
+        Some("42501") => ": this role lacks a right (`incumbent schema postgres` begins with the GRANTs that it needs)",
+        // In a server's other languages this is not found, and what it said stands by itself.
+        Some("28000") if said.contains("no encryption") => ": without TLS (?sslrootcert=FILE asks for it)",
+        _ => "",
     }
 }
 

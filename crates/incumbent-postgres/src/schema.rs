@@ -108,7 +108,7 @@ impl Schema {
     async fn make(&self, dialled: &Dialled<'_>) -> Result<Found, StoreError> {
         let (client, what) = (dialled.client, dialled.named(&format!("making the schema {}", self.name)));
         let denied = |error: tokio_postgres::Error| match classify(error.into(), Effect::None, &what) {
-            StoreError::Denied { what, source } => StoreError::Denied {
+            StoreError::Denied { source, .. } => StoreError::Denied {
                 what: format!("{what}: this role may not; have somebody run what `incumbent schema postgres` prints"),
                 source,
             },

@@ -88,6 +88,7 @@ async fn a_role_without_rights_to_tables_takes_part_in_a_schema_that_was_made_fo
     assert!(matches!(refused, StoreError::Denied { .. }), "{refused:?}");
     let named = format!("reading the schema by_hand at {}: ", server.endpoint());
     assert!(refused.to_string().contains(&named), "{refused}");
+    assert!(refused.to_string().contains("begins with the GRANTs that it needs"), "{refused}");
     server.sql("GRANT USAGE ON SCHEMA by_hand TO only_calls");
     server.sql("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA by_hand TO only_calls");
     assert!(leads(&store(&url)).await.unwrap());
@@ -605,9 +606,10 @@ async fn a_role_proves_itself_with_a_password_over_tls() {
     };
     let trusted = format!("sslrootcert={ca}");
     assert!(leads(&url("p%40ss", &trusted)).await.unwrap());
-    for (password, options) in [("wrong", &*trusted), ("p%40ss", "")] {
+    for (password, options, names_tls) in [("wrong", &*trusted, false), ("p%40ss", "", true)] {
         let refused = url(password, options).identity().await.unwrap_err();
         assert!(matches!(refused, StoreError::Denied { .. }), "{refused:?}");
+        assert_eq!(refused.to_string().contains("without TLS (?sslrootcert=FILE"), names_tls, "{refused}");
     }
     // The file of passwords of whoever runs this has no line for it.
     let bare = store(&format!("postgres://secret@{}/postgres?{trusted}", server.endpoint()));
