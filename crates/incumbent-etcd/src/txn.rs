@@ -230,7 +230,7 @@ pub(crate) fn encode_beside(ready: Option<Nonce>, merit: Merit) -> Option<String
 
 /// For which handover the entry was said to be ready, and what its candidate says of itself. What
 /// was said before the entry was made is about another one.
-fn read_beside(key: &[u8], entry: &KeyValue, beside: &[KeyValue]) -> (Option<Nonce>, Merit) {
+pub(crate) fn read_beside(key: &[u8], entry: &KeyValue, beside: &[KeyValue]) -> (Option<Nonce>, Merit) {
     let said = beside.iter().find(|kv| kv.key == key && kv.mod_revision >= entry.create_revision);
     let said = said.and_then(|kv| std::str::from_utf8(&kv.value).ok()).unwrap_or_default();
     let ready = said.split(' ').next().and_then(|word| word.parse().ok()).map(Nonce);

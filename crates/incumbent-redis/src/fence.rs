@@ -214,12 +214,10 @@ impl RedisFence {
         let place = String::from_utf8_lossy(&self.key);
         let said = error.detail().unwrap_or_default();
         let mark = match error.code() {
-            Some("FENCED") => {
-                parse_digits(said).map(|token_seen| Mark { store: token.store.clone(), token: token_seen })
-            }
+            Some("FENCED") => parse_digits(said).map(|seen| Mark { store: token.store.clone(), token: seen }),
             Some("FENCEREPLACED") => said
                 .split_once(' ')
-                .and_then(|(digits, store)| Some(Mark { store: StoreId::new(store), token: parse_digits(digits)? })),
+                .and_then(|(seen, store)| Some(Mark { store: StoreId::new(store), token: parse_digits(seen)? })),
             Some("FENCEELECTION") => {
                 let election = self.election.as_str();
                 return FenceError::Misuse { what: format!("the mark of {said:?} was shown a token of {election:?}") };
@@ -269,17 +267,21 @@ impl Fence for RedisFence {
 }
 
 /// As the script compares them. All zeros: the mark was reset, and no token was seen since.
-fn digits(token: Option<Token>) -> String {
+pub(crate) fn digits(token: Option<Token>) -> String {
     format!("{:019}", token.map_or(0, Token::get))
 }
 
 /// `None`: they are damaged.
 fn parse_digits(digits: &str) -> Option<Option<Token>> {
-    digits.parse().ok().map(Token::new)
+    let is_whole = digits.len() == 19 && digits.bytes().all(|digit| digit.is_ascii_digit());
+    if is_whole { digits.parse().ok().map(Token::new) } else { None }
 }
 
-fn decode(mark: &str) -> Option<Mark> {
-    let mut lines = mark.split('\n');
+/// As the script takes it apart.
+pub(crate) fn decode(mark: &str) -> Option<Mark> {
+    let mut lines = mark.splitn(3, '\n');
     let token = parse_digits(lines.next()?)?;
-    Some(Mark { token, store: StoreId::new(lines.next()?) })
+    let mut named = || lines.next().filter(|name| !name.is_empty());
+    let (store, _election) = (named()?, named()?);
+    Some(Mark { token, store: StoreId::new(store) })
 }

@@ -1,9 +1,14 @@
-//! Feeds the readers of entries and places what anybody with `redis-cli` may have put there.
+//! Feeds the readers of entries, places and marks what anybody with `redis-cli` may have put there,
+//! and that of `INFO` what no server would say.
 
-use incumbent_store::{Incarnation, Merit, NewEntry, Nonce, Publication};
+use std::collections::HashMap;
+
+use incumbent_store::{Incarnation, Merit, NewEntry, Nonce, Publication, Token};
 use incumbent_testkit::fuzz::{Rng, fuzz};
 
 use crate::entry::{encode_new, encode_said, parse};
+use crate::fence::{self, decode};
+use crate::info::{Server, field};
 use crate::keys::{digits, parse_place, ttl_digits};
 use crate::redlock::Lock;
 
@@ -71,5 +76,44 @@ fn fuzz_a_place_is_read_whole_or_not_at_all() {
             assert!(text.contains(held.election.as_str()) && text.contains(held.entry.as_str()));
         }
         held.is_some()
+    });
+}
+
+#[test]
+fn fuzz_a_mark_is_read_with_its_token_and_store_or_not_at_all() {
+    let good = |rng: &mut Rng| {
+        let token = fence::digits(Token::new(rng.below(3)));
+        format!("{token}\nredis-{:x}\njobs/nightly", rng.next_u64()).into_bytes()
+    };
+    fuzz(good, |kept| {
+        let mark = std::str::from_utf8(kept).ok().and_then(decode);
+        if let Some(mark) = &mark {
+            let written = format!("{}\n{}", fence::digits(mark.token), mark.store.as_str());
+            assert!(kept.starts_with(written.as_bytes()), "{mark:?}");
+        }
+        mark.is_some()
+    });
+}
+
+/// A server of which something cannot be read is not believed to lose nothing.
+#[test]
+fn fuzz_what_a_server_says_of_itself_is_believed_as_a_whole_or_not_at_all() {
+    let lines = ["maxmemory_policy:noeviction", "aof_enabled:1", "connected_slaves:0", "cluster_enabled:0"];
+    let good = |rng: &mut Rng| {
+        let mut lines = lines;
+        lines.rotate_left(rng.below(4) as usize);
+        (lines.join("\r\n") + "\r\n").into_bytes()
+    };
+    let always = HashMap::from([("appendfsync".to_owned(), "always".to_owned())]);
+    fuzz(good, |info| {
+        let info = String::from_utf8_lossy(info);
+        let believed = Server::read(&info, Some(always.clone()), None).keeps_everything();
+        if believed {
+            let says =
+                |name, value: &str| field(&info, name).is_some_and(|said| said.trim_start_matches(['+', '0']) == value);
+            assert!(says("aof_enabled", "1") && says("connected_slaves", "") && says("cluster_enabled", ""), "{info}");
+            assert!(!field(&info, "maxmemory_policy").unwrap().starts_with("allkeys"), "{info}");
+        }
+        believed
     });
 }

@@ -39,6 +39,8 @@ pub(crate) struct Server {
     pub(crate) evicts: Option<String>,
     /// How many replicas have to confirm a step.
     pub(crate) wait: Option<u32>,
+    /// Whether it says how many replicas it has, that it is in no cluster, and what it evicts.
+    pub(crate) is_plain: bool,
     /// The user has no right on the store's channels.
     pub(crate) is_mute: bool,
 }
@@ -49,9 +51,13 @@ impl Server {
         let is = |name, value| field(info, name) == Some(value);
         let policy = field(info, "maxmemory_policy").filter(|policy| policy.starts_with("allkeys"));
         let is_cluster = is("cluster_enabled", "1");
-        let replicas = field(info, "connected_slaves").and_then(|count| count.parse().ok()).unwrap_or(0);
+        let replicas: Option<u64> = field(info, "connected_slaves").and_then(|count| count.parse().ok());
+        let says_what_it_evicts = field(info, "maxmemory_policy").is_some_and(|policy| !policy.is_empty());
+        let is_plain = replicas.is_some() && is("cluster_enabled", "0") && says_what_it_evicts;
+        let replicas = replicas.unwrap_or(0);
         Server {
             config,
+            is_plain,
             replicas: if is_cluster { replicas.max(1) } else { replicas },
             is_cluster,
             appends: is("aof_enabled", "1"),
@@ -67,7 +73,7 @@ impl Server {
 
     /// Nothing that was answered can be lost: the one case in which tokens never go back.
     pub(crate) fn keeps_everything(&self) -> bool {
-        let alone = self.replicas == 0 && !self.is_cluster && self.evicts.is_none();
+        let alone = self.is_plain && self.replicas == 0 && self.evicts.is_none();
         let always = self.setting("appendfsync") == Some("always") && !self.pauses_fsync();
         alone && self.appends && always
     }
