@@ -85,7 +85,8 @@ pub(crate) struct CompletionsArgs {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-    incumbent schema postgres | psql -1 -v ON_ERROR_STOP=1 postgres://admin@host/database
+    incumbent schema postgres > schema.sql
+    psql -1 -v ON_ERROR_STOP=1 -f schema.sql postgres://admin@host/database
 
 Without ON_ERROR_STOP psql goes on after an error and exits with 0.")]
 pub(crate) struct SchemaArgs {
