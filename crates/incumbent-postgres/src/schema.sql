@@ -141,15 +141,14 @@ CREATE OR REPLACE VIEW {schema}.living_1 AS
     FROM {schema}.entry e JOIN {schema}.session s ON s.id = e.session
     WHERE s.expires_at > clock_timestamp();
 
--- All who are in line, and how long each has yet: nothing, if it is dead, or if its session has more
--- than its TTL: the clock was put back, and a look shortens it.
-CREATE OR REPLACE VIEW {schema}.in_line_1 AS
-    SELECT election, token, incarnation, name, value, ready, changed, merit,
-        CASE WHEN left_us <= ttl_us THEN left_us ELSE 0 END AS left_us
-    FROM (
-        SELECT e.*, s.ttl_us, (extract(epoch FROM s.expires_at - clock_timestamp()) * 1000000)::bigint AS left_us
-        FROM {schema}.entry e LEFT JOIN {schema}.session s ON s.id = e.session
-    ) e;
+-- How long a session has yet: nothing, if it is not there, or if it has more than its TTL: the clock
+-- was put back, and a look shortens it. A function, and no view with everybody in line: what asks
+-- for the time is not merged into the query around it, which then reads the whole line for one entry.
+CREATE OR REPLACE FUNCTION {schema}.left_us_1(expires_at timestamptz, ttl_us bigint) RETURNS bigint
+LANGUAGE sql VOLATILE AS $$
+    SELECT CASE WHEN expires_at <= clock_timestamp() + ttl_us * interval '1 microsecond'
+        THEN (extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint ELSE 0 END
+$$;
 
 -- Which server this is: a promoted standby has another timeline; a restored dump another database,
 -- or at least another table.
@@ -297,7 +296,7 @@ END
 $$;
 
 -- Where an entry stands. place: see the library. ahead_left_us: how long the one ahead has, nothing
--- or less if it has to be looked at, see in_line. quiet: nobody leads yet.
+-- or less if it has to be looked at, see left_us. quiet: nobody leads yet.
 DO $$
 BEGIN
     IF to_regtype('{schema}.standing') IS NULL THEN
@@ -336,7 +335,9 @@ BEGIN
     LEFT JOIN {schema}.entry mine ON mine.election = e AND mine.token = t AND mine.session = s
     LEFT JOIN {schema}.office_1 x ON x.name = e
     LEFT JOIN LATERAL (
-        SELECT * FROM {schema}.in_line_1 a WHERE a.election = e AND a.token < t ORDER BY a.token DESC LIMIT 1
+        SELECT a.*, {schema}.left_us_1(l.expires_at, l.ttl_us) AS left_us
+        FROM {schema}.entry a LEFT JOIN {schema}.session l ON l.id = a.session
+        WHERE a.election = e AND a.token < t ORDER BY a.token DESC LIMIT 1
     ) ahead ON true;
 END
 $$;
@@ -459,7 +460,8 @@ BEGIN
         FROM (SELECT 1) one LEFT JOIN {schema}.entry mine ON mine.session = s
         LEFT JOIN {schema}.office_1 x ON x.name = mine.election
         LEFT JOIN LATERAL (
-            SELECT * FROM {schema}.in_line_1 a
+            SELECT a.token, a.changed, {schema}.left_us_1(l.expires_at, l.ttl_us) AS left_us
+            FROM {schema}.entry a LEFT JOIN {schema}.session l ON l.id = a.session
             WHERE a.election = mine.election AND a.token < mine.token ORDER BY a.token DESC LIMIT 1
         ) older ON true;
 END

@@ -179,7 +179,8 @@ async fn leading_past_the_dead_without_removing_them_is_caught() {
     let look = server.sql("SELECT pg_get_functiondef('histories_past_the_dead.look_1'::regproc)");
     let dead_ahead = "WHERE a.election = e AND a.token < t ORDER BY";
     assert!(look.contains(dead_ahead), "the case is no case: {look}");
-    let past = look.replace(dead_ahead, "WHERE a.election = e AND a.token < t AND a.left_us > 0 ORDER BY");
+    let past =
+        look.replace(dead_ahead, "WHERE a.election = e AND a.token < t AND l.expires_at > clock_timestamp() ORDER BY");
     let keeps = "CREATE OR REPLACE FUNCTION {schema}.remove_dead_ahead_1(e bytea, t bigint) RETURNS boolean \
         LANGUAGE sql VOLATILE AS 'SELECT false'";
     let (history, _pooler) = History::new("histories_past_the_dead", &format!("{LATE_RENEWALS};{past};{keeps}")).await;
