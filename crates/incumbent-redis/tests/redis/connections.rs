@@ -11,7 +11,7 @@ use incumbent_testkit::servers::RedisServer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::harness::{LONG, Redis, entry, held, jobs, shared, until, within};
+use crate::harness::{LONG, Redis, connection, entry, held, jobs, shared, until, within};
 use crate::outside::{KEYS, content};
 
 #[tokio::test]
@@ -140,8 +140,7 @@ async fn what_a_server_refuses_that_is_busy_with_a_script_was_not_made() {
     let session = store.open_session(LONG).await.unwrap();
     let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
     let before = content(&server, &redis, &KEYS);
-    let client = redis::Client::open(server.url()).unwrap();
-    let mut other = client.get_multiplexed_async_connection().await.unwrap();
+    let mut other = connection(&server).await;
     let endless =
         tokio::spawn(async move { redis::cmd("EVAL").arg("while true do end").arg(0).exec_async(&mut other).await });
     until("it is busy", async || server.cli(&["PING"]).contains("BUSY")).await;

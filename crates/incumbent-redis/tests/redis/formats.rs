@@ -11,7 +11,7 @@ use incumbent_store::{
 use incumbent_testkit::servers::RedisServer;
 use redis::aio::MultiplexedConnection;
 
-use crate::harness::{LONG, Redis, held, jobs, shared, until};
+use crate::harness::{LONG, Redis, connection, held, jobs, shared, until};
 
 /// What stands in one key: fields of a hash with their values, or members of a sorted set with
 /// their scores.
@@ -19,10 +19,6 @@ type Rows = BTreeMap<String, String>;
 
 fn rows<const N: usize>(rows: [(&str, &str); N]) -> Rows {
     rows.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
-}
-
-async fn connection(server: &RedisServer) -> MultiplexedConnection {
-    redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
 }
 
 async fn write(connection: &mut MultiplexedConnection, key: &str, is_hash: bool, rows: &Rows) {

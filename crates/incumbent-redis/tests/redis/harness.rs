@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use incumbent_redis::RedisStore;
+use incumbent_redis::redis::aio::MultiplexedConnection;
+use incumbent_redis::redis::{self, AsyncConnectionConfig};
 use incumbent_store::{ElectionName, Held, Session, Store};
 pub(crate) use incumbent_testkit::candidates::{entry, held, lead};
 use incumbent_testkit::conformance::{Harness, unique};
@@ -16,6 +18,13 @@ use tokio::sync::OnceCell;
 pub(crate) const TTL: Duration = Duration::from_secs(2);
 /// So long that nothing expires while a test runs.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
+
+/// A connection that waits for its answers for as long as a busy machine takes.
+pub(crate) async fn connection(server: &RedisServer) -> MultiplexedConnection {
+    let client = redis::Client::open(server.url()).unwrap();
+    let patient = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
+    client.get_multiplexed_async_connection_with_config(&patient).await.unwrap()
+}
 
 /// The server that tests share which leave it as it is.
 pub(crate) async fn shared() -> &'static RedisServer {

@@ -16,6 +16,7 @@ use tokio::net::tcp::OwnedReadHalf;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::clock::ByHand;
+use crate::harness::connection;
 
 /// The wall clock when a test begins.
 const BEGINNING: Duration = Duration::from_secs(1_700_000_000);
@@ -40,8 +41,7 @@ pub(crate) struct TimedServer {
 impl TimedServer {
     pub(crate) async fn start(flaws: &'static [Flaw]) -> TimedServer {
         let server = RedisServer::start().await;
-        let client = redis::Client::open(server.url()).unwrap();
-        let direct = client.get_multiplexed_async_connection().await.unwrap();
+        let direct = connection(&server).await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = listener.local_addr().unwrap().to_string();
         let scripts = Arc::new(Mutex::new(Scripts { flaws, unused: flaws.to_vec(), names: HashMap::new() }));

@@ -7,6 +7,7 @@ use std::time::Duration;
 use incumbent_store::{ElectionName, Held, Incarnation, Token, Version};
 use incumbent_testkit::fuzz::Rng;
 use incumbent_testkit::servers::RedisServer;
+use redis::AsyncConnectionConfig;
 
 use super::model::Model;
 use crate::keys;
@@ -47,7 +48,9 @@ impl Pair {
         let process = RedisServer::start().await;
         let client = redis::Client::open(process.url()).unwrap();
         let real = server::RedisServer::new(&client, "test", false).unwrap().with_script(&TIMED);
-        let clock = client.get_multiplexed_async_connection().await.unwrap();
+        // As busy as the machine may be.
+        let patient = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
+        let clock = client.get_multiplexed_async_connection_with_config(&patient).await.unwrap();
         let (model, rng, now) = (Model::new(3, &[]), Rng::from_number(7), Duration::from_secs(100_000));
         let mut pair = Pair { real, model, process, clock, now, rng, names: Default::default(), highest: 10 };
         pair.set_time().await;
