@@ -66,10 +66,11 @@ impl Connection {
     pub(crate) fn new(
         primary: PrimaryLookup,
         keys: Keys,
+        own_keys: Vec<OwnKey>,
         allow_eviction: bool,
         wait: Option<u32>,
     ) -> Result<Connection, StoreError> {
-        let (fresh, own_keys) = (Arc::new(FreshIds::new()?), keys.own().into());
+        let (fresh, own_keys) = (Arc::new(FreshIds::new()?), own_keys.into());
         let (current, silence, known) = (OnDemand::new(), Mutex::default(), Mutex::default());
         Ok(Connection { primary, keys, own_keys, allow_eviction, wait, current, silence, known, fresh })
     }

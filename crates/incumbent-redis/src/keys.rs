@@ -25,6 +25,12 @@ pub(crate) struct OwnKey {
     pub(crate) advice: &'static str,
 }
 
+impl OwnKey {
+    fn of_store(name: &str, kind: &'static str) -> OwnKey {
+        OwnKey { name: name.as_bytes().to_vec(), kind, advice: "choose another prefix (?prefix=...)" }
+    }
+}
+
 /// The keys of one store. They share a hash tag, so that a cluster keeps them together.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
@@ -51,9 +57,12 @@ impl Keys {
 
     /// All of them, for a connection.
     pub(crate) fn own(&self) -> Vec<OwnKey> {
-        let advice = "choose another prefix (?prefix=...)";
-        let own = |(name, kind): (&String, _)| OwnKey { name: name.as_bytes().to_vec(), kind, advice };
-        self.all.iter().zip(TYPES).map(own).collect()
+        self.all.iter().zip(TYPES).map(|(name, kind)| OwnKey::of_store(name, kind)).collect()
+    }
+
+    /// The one key of a server of a Redlock, for a connection.
+    pub(crate) fn own_redlock(&self) -> OwnKey {
+        OwnKey::of_store(&self.redlock(), "hash")
     }
 
     /// The one key of a server of a Redlock.

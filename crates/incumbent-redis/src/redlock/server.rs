@@ -169,7 +169,8 @@ impl RedisServer {
         let keys = Keys::new(prefix)?;
         let (address, key) = (client.get_connection_info().addr().to_string(), keys.redlock());
         let route = PrimaryLookup::Servers(vec![options::speaking_resp3(client)?]);
-        let connection = Connection::new(route, keys, allow_eviction, None)?;
+        let own = vec![keys.own_redlock()];
+        let connection = Connection::new(route, keys, own, allow_eviction, None)?;
         Ok(RedisServer { connection, script: &SCRIPT, address, key, keeps: Mutex::default() })
     }
 

@@ -87,6 +87,9 @@ local function load(election)
   local lock = {left = tonumber(take(LEFT)), wall = tonumber(take(WALL)), ttl = tonumber(take(TTL))}
   lock.base, lock.attempt, lock.token, lock.version = take(BASE), take(ATTEMPT), take(TOKEN), take(VERSION)
   lock.session, lock.incarnation, lock.said = take(SESSION), take(INCARNATION), sub(row, at + 1)
+  if not (lock.left and lock.wall and lock.ttl) or #lock.incarnation < INCARNATION then
+    error(redis.error_reply('INCDAMAGED the lock of this election cannot be read'))
+  end
   local passed = passed_since(lock.wall, lock.ttl)
   if passed >= lock.left then
     call('HDEL', KEY, '/' .. election)
@@ -171,10 +174,11 @@ if VERB == 'acquire' then
       return answer('wait', whole(needed - tonumber(age)))
     end
   end
-  -- Locks of elections that nobody asks for any more.
+  -- Locks of elections that nobody asks for any more. One that somebody has damaged is refused to
+  -- those who need it, and to nobody else.
   for _, field in ipairs(call('HRANDFIELD', KEY, 3)) do
     if sub(field, 1, 1) == '/' then
-      load(sub(field, 2))
+      pcall(load, sub(field, 2))
     end
   end
   local lock = load(election)

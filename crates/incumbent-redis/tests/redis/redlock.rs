@@ -264,6 +264,45 @@ async fn what_a_server_keeps_is_read_again_by_those_who_ask_which_store_it_is() 
     }
 }
 
+/// A few others are looked at with each step, at random.
+#[tokio::test]
+async fn a_lock_that_somebody_has_damaged_is_refused_to_its_election_and_to_no_other() {
+    let five = Five::start(&[]).await;
+    five.season().await;
+    for server in &five.0 {
+        for number in 0..40 {
+            let cut = if number % 2 == 0 { "x" } else { "00000000500" };
+            server.cli(&["HSET", "{incumbent}:redlock", &format!("/damaged-{number}"), cut]);
+        }
+    }
+    let store = five.store();
+    let session = within(store.open_session(TTL)).await.unwrap();
+    for number in 0..10 {
+        let election = ElectionName::new(&format!("whole-{number}")).unwrap();
+        let standing = within(session.enlist(&election, &entry(number))).await.unwrap();
+        assert!(matches!(standing.place, Place::Leading(_)), "{standing:?}");
+    }
+    let damaged = ElectionName::new("damaged-1").unwrap();
+    let refused = within(session.enlist(&damaged, &entry(99))).await.unwrap_err();
+    assert!(refused.to_string().contains("damaged data: taking the lock"), "{refused}");
+    assert!(refused.to_string().contains("the lock of this election cannot be read"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_is_somebody_elses_if_it_is_the_one_of_a_redlock() {
+    let five = Five::start(&[]).await;
+    for server in &five.0 {
+        // A store on one server would have this one.
+        server.cli(&["SET", "{incumbent}:m", "theirs"]);
+    }
+    five.season().await;
+    five.0[..3].iter().for_each(|server| drop(server.cli(&["DEL", "{incumbent}:redlock"])));
+    five.0[..3].iter().for_each(|server| drop(server.cli(&["SET", "{incumbent}:redlock", "theirs"])));
+    let refused = five.store().identity().await.unwrap_err().to_string();
+    assert!(refused.contains("\"{incumbent}:redlock\" is a string of somebody else's"), "{refused}");
+    assert!(refused.contains("?prefix="), "{refused}");
+}
+
 #[tokio::test]
 async fn a_majority_that_was_emptied_is_founded_anew_by_an_operators_word() {
     let five = Five::start(&[]).await;
