@@ -1,10 +1,10 @@
 //! Connections to the server: dialled when they are needed, each used by one call at a time. Knows
 //! SQL, and nothing of elections.
 //!
-//! A call is one message, which is answered as a whole: the transaction and what is told of it.
-//! Nothing is sent before the answer to the message before has come. A client that goes away with
-//! two answers under way leaves the second one, through pgbouncer before 1.21, to the client that
-//! gets the server's connection next.
+//! A call is one message, which is answered as a whole: the transaction, and then its rows or what
+//! is told of it. Nothing is sent before the answer to the message before has come. A client that
+//! goes away with two answers under way leaves the second one, through pgbouncer before 1.21, to
+//! the client that gets the server's connection next.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use tokio_postgres::{AsyncMessage, Client, Notification, SimpleQueryRow};
 
 use crate::connector::{Connecting, Connector, Messages, named};
 use crate::error::{classify, is_full};
-use crate::message::{BEGIN, ask};
+use crate::message::{BEGIN, ask, ask_and_commit_first};
 use crate::schema::{Dialled, Schema};
 
 /// How long a connection may take to come up, the schema included.
@@ -57,6 +57,18 @@ pub(crate) struct Link {
     dialling: tokio::sync::Mutex<Option<JoinHandle<Result<Open, StoreError>>>>,
 }
 
+/// A statement that is a transaction of its own, and how much may be sent of its answer before the
+/// commit: see [`ask_and_commit_first`].
+pub(crate) enum Step {
+    /// It keeps nobody waiting, however long it takes: its rows are sent as they are found.
+    LocksNothing(String),
+    /// Its rows are sent once it is committed.
+    Locks(String),
+    /// Its answer is a word or a number. What is told of it is sent with it, and runs as a
+    /// transaction of its own once the step is committed.
+    LocksAndTells { step: String, tell: String },
+}
+
 /// A connection that was made.
 #[derive(Debug)]
 pub(crate) struct Open {
@@ -81,8 +93,7 @@ impl Link {
         }
     }
 
-    /// Runs a step: a statement that is a transaction of its own. `tell` is sent with it, and runs
-    /// as another one once the step is committed.
+    /// Runs a step.
     ///
     /// In a task of its own: a call whose caller does not poll it, but has not given it up, would
     /// keep its turn from others. Given up, it gives its turn back, and is sent no more; what was
@@ -91,8 +102,7 @@ impl Link {
         self: &Arc<Self>,
         what: &'static str,
         effect: Effect,
-        step: String,
-        tell: Option<String>,
+        step: Step,
     ) -> Result<Vec<SimpleQueryRow>, StoreError> {
         let link = self.clone();
         // Dropped with this future.
@@ -106,7 +116,7 @@ impl Link {
             };
             let what = named(what, &*link.connector);
             let rows = {
-                let mut answer = pin!(open.step(&what, effect, &step, tell.as_deref()));
+                let mut answer = pin!(open.step(&what, effect, &step));
                 tokio::select! {
                     biased;
                     rows = &mut answer => rows?,
@@ -252,16 +262,14 @@ impl Open {
         !self.client.is_closed()
     }
 
-    async fn step(
-        &self,
-        what: &str,
-        effect: Effect,
-        step: &str,
-        tell: Option<&str>,
-    ) -> Result<Vec<SimpleQueryRow>, StoreError> {
+    async fn step(&self, what: &str, effect: Effect, step: &Step) -> Result<Vec<SimpleQueryRow>, StoreError> {
         let unconfirmed = self.unconfirmed.load(Ordering::SeqCst);
-        let after = format!("COMMIT;{}", tell.unwrap_or_default());
-        let rows = ask(&self.client, BEGIN, step, &after).await.map_err(|refusal| classify(refusal, effect, what))?;
+        let answer = match step {
+            Step::LocksNothing(step) => ask(&self.client, BEGIN, step, "COMMIT").await,
+            Step::Locks(step) => ask_and_commit_first(&self.client, step).await,
+            Step::LocksAndTells { step, tell } => ask(&self.client, BEGIN, step, &format!("COMMIT; {tell}")).await,
+        };
+        let rows = answer.map_err(|refusal| classify(refusal, effect, what))?;
         if self.unconfirmed.load(Ordering::SeqCst) != unconfirmed {
             let what =
                 format!("{what}: the wait for a standby was cancelled, and the change may be lost with the server");
@@ -385,13 +393,18 @@ mod tests {
     /// Answers a query, and says that so many statements were run behind the one that repeats its
     /// number.
     async fn answer(server: &mut DuplexStream, query: &str, completed: usize) {
+        answer_and(server, query, completed, &[]).await;
+    }
+
+    /// The same, and then this.
+    async fn answer_and(server: &mut DuplexStream, query: &str, completed: usize, last: &[u8]) {
         let nonce = query.split('\'').nth(1).unwrap();
         let done = message(b'C', b"SELECT 1\0");
         let mut answer = [row(nonce), done.clone()].concat();
         for _ in 0..completed {
             answer.extend([row("t"), done.clone()].concat());
         }
-        answer.extend(message(b'Z', b"I"));
+        answer.extend([last, &message(b'Z', b"I")].concat());
         server.write_all(&answer).await.unwrap();
     }
 
@@ -412,6 +425,48 @@ mod tests {
         assert_eq!(answered(1, "").await.unwrap().len(), 1);
     }
 
+    /// What comes of a step that locks, if the server gives it up after so many statements.
+    async fn given_up_after(completed: usize, effect: Effect) -> Result<Vec<SimpleQueryRow>, StoreError> {
+        let (open, mut server) = connected().await;
+        let step = Step::Locks("SELECT step()".to_owned());
+        let serve = async {
+            let query = asked(&mut server).await;
+            let error = message(b'E', b"SERROR\0VERROR\0C57014\0Mit took too long\0\0");
+            answer_and(&mut server, &query, completed, &error).await;
+        };
+        tokio::join!(open.step("a step", effect, &step), serve).0
+    }
+
+    #[tokio::test]
+    async fn a_step_that_locks_is_committed_before_its_rows_are_sent_and_one_whose_rows_are_lost_is_not_said_to_be_undone()
+     {
+        let (open, mut server) = connected().await;
+        let step = Step::Locks("SELECT step()".to_owned());
+        let serve = async {
+            let query = asked(&mut server).await;
+            answer(&mut server, &query, 6).await;
+            query
+        };
+        let (rows, query) = tokio::join!(open.step("a step", Effect::Write, &step), serve);
+        assert_eq!(rows.unwrap().len(), 1, "other statements answer, too");
+        let words = |statement: &str| statement.split_whitespace().next().map(str::to_owned);
+        let statements = Vec::from_iter(query.trim_end_matches('\0').split(';').filter_map(words));
+        let sends_rows_late = ["BEGIN", "SELECT", "DECLARE", "MOVE", "COMMIT", "SELECT", "FETCH", "CLOSE"];
+        assert_eq!(statements, sends_rows_late, "{query}");
+
+        // Behind the proof: DECLARE, MOVE, COMMIT, SELECT, FETCH.
+        let outcomes = [2, 3, 4].map(|completed| (completed, Effect::Write));
+        for (completed, effect) in [(1, Effect::Write), (3, Effect::None)].into_iter().chain(outcomes) {
+            let undone = completed < 3 || effect == Effect::None;
+            match given_up_after(completed, effect).await.unwrap_err() {
+                StoreError::Unavailable { .. } if undone => {}
+                StoreError::OutcomeUnknown { .. } if !undone => {}
+                error => panic!("after {completed}: {error:?}"),
+            }
+        }
+        assert_eq!(given_up_after(5, Effect::Write).await.unwrap().len(), 1, "all of it has come");
+    }
+
     /// There is no server.
     #[derive(Debug)]
     struct Nowhere;
@@ -430,7 +485,7 @@ mod tests {
     }
 
     async fn read(link: &Arc<Link>) -> Result<usize, StoreError> {
-        let rows = link.call("reading", Effect::None, "SELECT true".to_owned(), None).await;
+        let rows = link.call("reading", Effect::None, Step::LocksNothing("SELECT true".to_owned())).await;
         rows.map(|rows| rows.len())
     }
 
@@ -440,8 +495,8 @@ mod tests {
     async fn what_is_told_of_a_step_goes_with_it_in_one_message_and_behind_its_commit() {
         let (open, mut server) = connected().await;
         let link = link([open]);
-        let told = Some("SELECT tell()".to_owned());
-        let call = link.call("writing", Effect::Write, "SELECT step()".to_owned(), told);
+        let step = Step::LocksAndTells { step: "SELECT step()".to_owned(), tell: "SELECT tell()".to_owned() };
+        let call = link.call("writing", Effect::Write, step);
         let serve = async {
             let query = asked(&mut server).await;
             answer(&mut server, &query, 3).await;

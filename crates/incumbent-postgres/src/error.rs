@@ -24,6 +24,8 @@ pub(crate) enum Refusal {
     Nonce(io::Error),
     /// An error came. Only one that is `proven` is known to belong to what was asked.
     Said { error: Error, proven: bool },
+    /// What was asked is done and committed, and its answer has not come.
+    Unread(Error),
     /// The answer belongs to something else that was asked.
     Foreign,
 }
@@ -43,6 +45,12 @@ pub(crate) fn code(error: &Error) -> Option<&str> {
 pub(crate) fn classify(refusal: Refusal, effect: Effect, what: &str) -> StoreError {
     let (error, proven) = match refusal {
         Refusal::Said { error, proven } => (error, proven),
+        Refusal::Unread(error) => {
+            return match effect {
+                Effect::Write => StoreError::unknown(what, Said(error)),
+                Effect::None => StoreError::unavailable(what, Said(error)),
+            };
+        }
         Refusal::Nonce(error) => return StoreError::unavailable(what, error),
         Refusal::Foreign => {
             let what = format!(

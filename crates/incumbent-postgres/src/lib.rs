@@ -16,7 +16,7 @@
 //! | `mark` | the highest token that a fence has seen |
 //!
 //! # From the seam to SQL
-//! Each step is one function, called in one message that is a transaction of its own.
+//! Each step is one function, called in one message in which it is a transaction of its own.
 //!
 //! | method | what the function does |
 //! | --- | --- |
@@ -47,6 +47,13 @@
 //!   that. A commit that no standby confirmed since the wait for it was cancelled is an unknown
 //!   outcome (the server warns of it, whatever messages the role wants to see), and no call is ever
 //!   cancelled at the server.
+//! - **No row of a step that locks is sent before its commit.** A server that cannot send waits
+//!   without an end: for a process that is stopped while its answer is on the way, a cut link, a
+//!   pooler in front of either. With the transaction open, such a renewal would keep the session
+//!   locked, and a dead leader in line, for as long; an enlistment the election, and the leader's
+//!   session. So a step fills a cursor that outlives its transaction, and is read from that behind
+//!   the commit, in the same message. What it says is as of the transaction, so it proves the same.
+//!   Only what answers with one word, and what locks nothing, goes without.
 //! - **NOTIFY is a transaction of its own**, behind the write in the same message. Inside it, it
 //!   would take a lock of the whole cluster through the commit. What only an answer shows has a
 //!   message of its own: that another is first in line, for which nobody waits; and which entries

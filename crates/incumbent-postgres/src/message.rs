@@ -10,12 +10,21 @@ use crate::error::Refusal;
 
 /// What a transaction begins with, whatever the defaults of the role and of the database are.
 pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;";
-/// How many statements have been run, from the proof on: the proof,
-const PROVEN: usize = 1;
-/// the query behind it,
-const QUERIED: usize = 2;
-/// and the first one after that, which commits it. Then comes what is told of it.
-const COMMITTED: usize = 3;
+/// Bytes are written in hexadecimal, whatever the role's defaults are.
+const HEX: &str = "pg_catalog.set_config('bytea_output', 'hex', true)";
+
+/// What a message asks, and how many of its statements have been run by when. `BEGIN` is not
+/// counted: the first statement is the one that proves the answer.
+struct Message {
+    nonce: String,
+    text: String,
+    /// Before the one that answers,
+    asked: usize,
+    /// once what was done is committed,
+    committed: usize,
+    /// and at the end. What comes after that is a hint.
+    done: usize,
+}
 
 /// Sends one message, a query with what comes `before` and `after` it, and reads the query's rows.
 ///
@@ -28,17 +37,54 @@ pub(crate) async fn ask(
     query: &str,
     after: &str,
 ) -> Result<Vec<SimpleQueryRow>, Refusal> {
-    let [nonce] = random_words::<1>().map_err(Refusal::Nonce)?;
-    let nonce = nonce.to_string();
-    // Whatever the role's defaults are, bytes are written in hexadecimal, and the warning that no
-    // standby has confirmed a commit is sent.
-    let proof = format!(
-        "SELECT '{nonce}', pg_catalog.set_config('bytea_output', 'hex', true), \
-         pg_catalog.set_config('client_min_messages', 'warning', true)"
+    let nonce = nonce()?;
+    let text = format!("{before} {}; {query}; {after}", proof(&nonce));
+    let done = if after.is_empty() { 2 } else { 3 };
+    send(client, Message { nonce, text, asked: 1, committed: done, done }).await
+}
+
+/// Runs a query in a transaction of its own, and reads its rows once that is committed.
+///
+/// The server sends what does not fit into its buffer (8 KiB) while it computes the rest, and waits
+/// without an end where nobody reads: a process that is stopped, a link that is cut. Were the
+/// transaction still open then, all that it has locked would stay so: the session that is renewed,
+/// which nobody could find expired, or an election. So the query fills a cursor that outlives the
+/// transaction (`MOVE` sends no row), and until the commit a few hundred bytes have come. A
+/// function in FROM is run once: what it has answered is kept, and not computed again at the
+/// commit.
+///
+/// So the rows say what they would say if they came at once, what was so under the locks, and prove
+/// the same: they come later, when the renewal or the place in line that they tell of is already
+/// durable, and a deadline counts from the moment at which the question was sent.
+///
+/// Backwards, since that is where the cursor stands. Its name is new each time: one that was left
+/// behind, on a connection of a pooler's, is in nobody's way.
+pub(crate) async fn ask_and_commit_first(client: &Client, query: &str) -> Result<Vec<SimpleQueryRow>, Refusal> {
+    let nonce = nonce()?;
+    let text = format!(
+        "{BEGIN} {}; DECLARE answer_{nonce} SCROLL CURSOR WITH HOLD FOR {query}; MOVE ALL IN answer_{nonce}; COMMIT; \
+         SELECT {HEX}; FETCH BACKWARD ALL FROM answer_{nonce}; CLOSE answer_{nonce}",
+        proof(&nonce)
     );
-    let message = format!("{before} {proof}; {query}; {after}");
+    let mut rows = send(client, Message { nonce, text, asked: 5, committed: 4, done: 6 }).await?;
+    rows.reverse();
+    Ok(rows)
+}
+
+fn nonce() -> Result<String, Refusal> {
+    let [nonce] = random_words::<1>().map_err(Refusal::Nonce)?;
+    Ok(nonce.to_string())
+}
+
+/// And the warning that no standby has confirmed a commit is sent, whatever the role's defaults.
+fn proof(nonce: &str) -> String {
+    format!("SELECT '{nonce}', {HEX}, pg_catalog.set_config('client_min_messages', 'warning', true)")
+}
+
+async fn send(client: &Client, message: Message) -> Result<Vec<SimpleQueryRow>, Refusal> {
+    let Message { nonce, text, asked, committed, done } = message;
     let unproven = |error| Refusal::Said { error, proven: false };
-    let mut answer = pin!(client.simple_query_raw(&message).await.map_err(unproven)?);
+    let mut answer = pin!(client.simple_query_raw(&text).await.map_err(unproven)?);
     let (mut proven, mut completed, mut rows) = (false, 0, Vec::new());
     while let Some(part) = answer.next().await {
         match part {
@@ -48,15 +94,14 @@ pub(crate) async fn ask(
                     return Err(Refusal::Foreign);
                 }
             }
-            Ok(SimpleQueryMessage::Row(row)) if completed == PROVEN => rows.push(row),
+            Ok(SimpleQueryMessage::Row(row)) if completed == asked => rows.push(row),
             Ok(SimpleQueryMessage::CommandComplete(_)) if proven => completed += 1,
             Ok(_) => {}
-            // The transaction is committed: what was told of it is a hint.
-            Err(error) if completed >= COMMITTED && error.as_db_error().is_some() => {}
-            Err(_) if completed >= COMMITTED => break,
+            Err(error) if completed >= done && error.as_db_error().is_some() => {}
+            Err(_) if completed >= done => break,
+            Err(error) if completed >= committed => return Err(Refusal::Unread(error)),
             Err(error) => return Err(Refusal::Said { error, proven }),
         }
     }
-    let expected = if after.is_empty() { QUERIED } else { COMMITTED };
-    if completed < expected { Err(Refusal::Foreign) } else { Ok(rows) }
+    if completed < done { Err(Refusal::Foreign) } else { Ok(rows) }
 }

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use tokio_postgres::SimpleQueryRow;
 
 use crate::answer::{self, Ahead, Stands, column, number, number_of, value};
+use crate::connection::Step;
 use crate::store::{Inner, bytes, cas};
 use crate::watcher::{Change, Renewals, Renewed, Wanted, wait};
 
@@ -44,7 +45,7 @@ impl PostgresSession {
     async fn renew(&self, held: &[Held]) -> Result<Renewal, StoreError> {
         let renew = self.store.schema.call("renew_1", &[&&self.id[..]]);
         // On a connection of its own: others may wait for a lock.
-        let rows = self.store.renewals.call("proving that we live", Effect::Write, renew, None).await?;
+        let rows = self.store.renewals.call("proving that we live", Effect::Write, Step::Locks(renew)).await?;
         let (mut renewal, ahead) = answer::renewal(&rows, held)?;
         renewal.behind = self.still_behind(held, &ahead);
         self.renewed.send_replace(Renewed { at: Some(Instant::now()), ahead });
@@ -94,7 +95,8 @@ impl PostgresSession {
         let sql = self.store.schema.call("standing_1", &[&&self.id[..], &bytes(&held.election), &number(held.token)]);
         // It may write all the same: it leaps on another server, and removes a dead one ahead. It
         // does nothing twice, so that nobody need know whether it did.
-        self.stands(&held.election, &self.store.read("asking where we stand", sql).await?)
+        let asked = self.store.calls.call("asking where we stand", Effect::None, Step::Locks(sql));
+        self.stands(&held.election, &asked.await?)
     }
 
     fn stands(&self, election: &ElectionName, rows: &[SimpleQueryRow]) -> Result<Standing, StoreError> {

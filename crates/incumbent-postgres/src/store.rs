@@ -13,7 +13,7 @@ use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::{Config, NoTls, SimpleQueryRow, Socket};
 
 use crate::answer::{self, column, number, number_of, one, value};
-use crate::connection::Link;
+use crate::connection::{Link, Step};
 use crate::connector::{Configured, Connector};
 use crate::literal::Literal as _;
 use crate::options::{Parsed, PostgresOptions, patient};
@@ -116,12 +116,12 @@ impl fmt::Debug for PostgresStore {
 
 impl Inner {
     pub(crate) async fn write(&self, what: &'static str, sql: String) -> Result<Vec<SimpleQueryRow>, StoreError> {
-        self.calls.call(what, Effect::Write, sql, None).await
+        self.calls.call(what, Effect::Write, Step::Locks(sql)).await
     }
 
-    /// What is asked again if it has failed, done or not. Not READ ONLY: see `standing`.
+    /// What is asked again if it has failed.
     pub(crate) async fn read(&self, what: &'static str, sql: String) -> Result<Vec<SimpleQueryRow>, StoreError> {
-        self.calls.call(what, Effect::None, sql, None).await
+        self.calls.call(what, Effect::None, Step::LocksNothing(sql)).await
     }
 
     /// A write, and what is told of it, in one round trip.
@@ -134,7 +134,7 @@ impl Inner {
         token: Option<i64>,
     ) -> Result<Vec<SimpleQueryRow>, StoreError> {
         let tell = self.telling(bytes(election), change, token);
-        self.calls.call(what, Effect::Write, sql, Some(tell)).await
+        self.calls.call(what, Effect::Write, Step::LocksAndTells { step: sql, tell }).await
     }
 
     fn telling(&self, election: &[u8], change: Change, token: Option<i64>) -> String {
@@ -276,7 +276,7 @@ impl Inner {
 /// A hint: those whom it does not reach look for themselves. Calls may wait behind it, so it is
 /// given up where nobody else would.
 async fn tell(calls: Arc<Link>, tell: String) {
-    let told = calls.call("telling others", Effect::None, tell, None);
+    let told = calls.call("telling others", Effect::None, Step::LocksNothing(tell));
     let _ = tokio::time::timeout(TELL_WITHIN, told).await;
 }
 

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_postgres::Notification;
 
 use crate::answer::{Ahead, bytes_of, column, number_of, one};
-use crate::connection::{Link, Open, connect, in_time};
+use crate::connection::{Link, Open, Step, connect, in_time};
 use crate::connector::Connector;
 use crate::schema::{Dialled, Schema};
 use crate::store::Inner;
@@ -400,7 +400,7 @@ impl Shared {
     /// Which store the calls go to.
     async fn store_of_calls(&self) -> Result<String, StoreError> {
         let about = self.schema.call("about", &[]);
-        let rows = self.calls.call("asking who is there", Effect::None, about, None).await?;
+        let rows = self.calls.call("asking who is there", Effect::None, Step::LocksNothing(about)).await?;
         Ok(column::<&str>(one(&rows)?, "id")?.to_owned())
     }
 
@@ -413,7 +413,7 @@ impl Shared {
         let tell = format!("SELECT pg_catalog.pg_notify('{channel}', '{word}')");
         let told = async {
             open.client.batch_execute(&format!("LISTEN \"{channel}\"")).await.is_ok()
-                && self.calls.call("telling ourselves", Effect::None, tell, None).await.is_ok()
+                && self.calls.call("telling ourselves", Effect::None, Step::LocksNothing(tell)).await.is_ok()
         };
         // Watches wait until it is known, and calls may wait behind it: it is given up.
         if !timeout(PROOF_WITHIN, told).await.unwrap_or(false) {

@@ -13,6 +13,7 @@ mod locks;
 mod pooler;
 mod replay;
 mod snapshots;
+mod stopped;
 #[cfg(feature = "faults")]
 mod storm;
 mod suites;
