@@ -27,8 +27,8 @@ use crate::schema::{Dialled, Schema};
 pub(crate) const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a call that is given up, or a connection, has to finish what was sent.
 const LINGER: Duration = Duration::from_secs(10);
-/// How many calls are out at once. One that waits for a lock, such as the raise of a fence while a
-/// transaction of an earlier leader is open, must not hold up those of all other elections.
+/// How many calls are out at once: one that waits for an election's lock must not hold up those of
+/// all other elections.
 const TURNS: usize = 4;
 /// How long a call waits for others to be done before it has a connection made of its own: longer
 /// than nearly all of them take, so that one is enough for most clients.

@@ -8,6 +8,7 @@ use tokio_postgres::{Error, SimpleQueryRow, Transaction};
 
 use crate::PostgresStore;
 use crate::answer::{column, number, one};
+use crate::connection::Step;
 use crate::error::{STALE, STORE_REPLACED, classify, code};
 use crate::store::bytes;
 
@@ -86,7 +87,7 @@ impl PostgresFence {
         let _ = Mark::reset(store, reason)?;
         let inner = &self.store.inner;
         let sql = inner.schema.call("reset_mark_1", &[&bytes(&self.election), &store.as_str()]);
-        let rows = inner.write("resetting the mark", sql).await?;
+        let rows = inner.raises.call("resetting the mark", Effect::Write, Step::Locks(sql)).await?;
         let was = rows.first().map(read).transpose()?;
         log_reset(&self.election, was.as_ref(), store, reason);
         Ok(())
@@ -95,7 +96,7 @@ impl PostgresFence {
     async fn raise_to(&self, to: &FencingToken) -> Result<(), FenceError> {
         let inner = &self.store.inner;
         let sql = inner.schema.call("raise_mark_1", &[&bytes(&self.election), &number(to.token), &to.store.as_str()]);
-        let rows = inner.write("raising the mark", sql).await?;
+        let rows = inner.raises.call("raising the mark", Effect::Write, Step::Locks(sql)).await?;
         Mark::admit(Some(&read(one(&rows)?)?), to).map(drop)
     }
 }

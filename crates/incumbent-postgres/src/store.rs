@@ -30,10 +30,12 @@ const LONGEST_TTL: Duration = Duration::from_secs(3_600);
 
 /// Elections in a PostgreSQL database.
 ///
-/// Cheap to clone; clones share their connections: for calls, for renewals, and one that listens.
-/// Each is made when it is needed: a second one for calls where one has kept another waiting. At
-/// most four calls are out at once, and as many renewals; one that is given up keeps its
-/// connection, beyond those, until it is answered or ten seconds have passed. Two of each kind stay
+/// Cheap to clone; clones share their connections: for calls, for renewals, for what raises or
+/// resets the marks of fences, and one that listens. Each is made when it is needed: a second one
+/// for calls where one has kept another waiting. At most four calls are out at once, as many
+/// renewals, and as many raises, where a fifth waits for one of those that wait for transactions of
+/// earlier leaders (two seconds at most); one that is given up keeps its connection, beyond those,
+/// until it is answered or ten seconds have passed. Two of each kind stay
 /// while there is nothing to do, and for a while one that was made and then not needed.
 ///
 /// ```no_run
@@ -53,6 +55,9 @@ pub(crate) struct Inner {
     pub(crate) calls: Arc<Link>,
     /// Answers come in order: a renewal must not wait behind a call that waits for a lock.
     pub(crate) renewals: Arc<Link>,
+    /// The raise of a fence waits for transactions of an earlier leader, which take as long as they
+    /// take: other elections have nothing to do with that.
+    pub(crate) raises: Arc<Link>,
     pub(crate) watcher: Watcher,
     pub(crate) schema: Arc<Schema>,
 }
@@ -97,7 +102,7 @@ impl PostgresStore {
         let link = || Arc::new(Link::new(connector.clone(), schema.clone()));
         let calls = link();
         let watcher = Watcher::new(connector.clone(), schema.clone(), calls.clone());
-        let inner = Inner { calls, renewals: link(), watcher, schema };
+        let inner = Inner { calls, renewals: link(), raises: link(), watcher, schema };
         Ok(PostgresStore { inner: Arc::new(inner) })
     }
 

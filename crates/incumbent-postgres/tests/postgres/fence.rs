@@ -11,10 +11,10 @@ use incumbent_postgres::{PostgresFence, PostgresStore};
 use incumbent_store::fence::{Fence as _, FenceError, FencingToken};
 use incumbent_store::{ElectionName, Held, Place, Session, Store, StoreId, Token};
 use incumbent_testkit::servers::PostgresServer;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 
-use crate::harness::{TTL, entry, held, name, raw, shared, sqlstate, store, until, until_blocked, within};
+use crate::harness::{TTL, entry, held, lead, name, raw, shared, sqlstate, store, until, until_blocked, within};
 
 pub(crate) const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
@@ -359,6 +359,34 @@ async fn a_leader_that_is_paused_in_a_copy_is_named_to_its_successor_and_can_be_
     within(raise_until_done(fixture.fence.clone(), fixture.election.clone(), fixture.new.clone())).await;
 }
 
+/// As many raises hang as may be out at once.
+#[tokio::test]
+async fn an_election_is_led_and_left_while_raises_of_the_same_client_wait_for_earlier_leaders_of_others() {
+    let server = shared().await;
+    let store = store(&format!("{}?schema=raises_hang", server.url()));
+    store.identity().await.unwrap();
+    server.sql(
+        "CREATE OR REPLACE FUNCTION raises_hang.raise_mark_1(e bytea, t bigint, of text) \
+         RETURNS TABLE (token bigint, store text) LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp \
+         AS 'SELECT pg_sleep(3600); SELECT 1::bigint, $3'",
+    );
+    let token = FencingToken::new(Token::new(1).unwrap(), store.identity().await.unwrap());
+    let mut hanging = JoinSet::new();
+    for _ in 0..4 {
+        let (election, token) = (name("raise-hangs"), token.clone());
+        let fence = PostgresFence::new(&store, &election);
+        hanging.spawn(async move { fence.raise(&election, token).await });
+    }
+    let asked = "SELECT count(*) FROM pg_stat_activity \
+        WHERE query LIKE '%raises_hang%raise_mark_1%' AND wait_event = 'PgSleep'";
+    until("all are asked", async || server.sql(asked) == "4").await;
+    let client = incumbent::Client::builder().ttl(TTL).with_store(store).await.unwrap();
+    let election = client.election(name("does-not-hang").as_str()).unwrap();
+    let mut candidacy = within(election.candidate("a").stand()).await.unwrap();
+    within(within(lead(&mut candidacy)).await.resign()).await.unwrap();
+    assert_eq!((server.sql(asked).as_str(), hanging.try_join_next().is_none()), ("4", true), "they hang");
+}
+
 /// The same where nobody has raised the mark with the office: the new leader's first transaction
 /// does, for as long as its user lets it wait.
 #[tokio::test]
@@ -664,7 +692,7 @@ async fn an_office_is_taken_with_the_fence_raised() {
     let election = client.election(name("attached").as_str()).unwrap();
     let fence = PostgresFence::new(&fixture.store, election.name());
     let mut candidacy = election.candidate("a").fence(fence).stand().await.unwrap();
-    let leadership = crate::harness::lead(&mut candidacy).await;
+    let leadership = lead(&mut candidacy).await;
     let mark =
         shared().await.sql(&format!("SELECT token FROM incumbent.mark WHERE election = '{}'::bytea", election.name()));
     assert_eq!(mark, leadership.token().get().to_string());
