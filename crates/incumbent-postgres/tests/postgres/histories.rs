@@ -15,7 +15,7 @@ use incumbent_testkit::servers::PgBouncer;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::harness::{entry, held, name, shared, store};
+use crate::harness::{entry, held, name, raw, shared, store, until_blocked, within};
 
 const SESSIONS: usize = 6;
 const TTL: Duration = Duration::from_millis(600);
@@ -119,6 +119,10 @@ impl History {
         (History { urls, elections, told: Arc::default() }, pooler)
     }
 
+    fn known(&self, election: &ElectionName) -> Known {
+        self.told.lock().unwrap().known(election)
+    }
+
     /// What was wrong first, if anything was.
     async fn play(&self, lasts: Duration) -> Result<(), String> {
         let until = Instant::now() + lasts;
@@ -188,10 +192,49 @@ async fn leading_past_the_dead_without_removing_them_is_caught() {
     assert!(caught.contains("has led"), "{caught}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+/// Two enlist at once. A random history in which sessions expire comes to that now and then, and on
+/// a busy machine hardly ever: here the one that has drawn its token is held back until the other
+/// one leads.
+#[tokio::test]
 async fn a_token_that_is_drawn_before_the_wait_for_the_election_is_caught() {
-    let (history, _pooler) = History::new("histories_early_token", EARLY_NUMBER).await;
-    let caught = history.play(CAUGHT_WITHIN).await.expect_err("it is not caught");
+    let server = shared().await;
+    let gate = "hashtext('histories_early_token'), 1";
+    let held_back = EARLY_NUMBER.replace(
+        EARLY_NUMBERS_PAUSE,
+        &format!(
+            "IF current_setting('application_name') = 'held_back' THEN
+                PERFORM set_config('lock_timeout', '0', true);
+                PERFORM pg_advisory_xact_lock({gate});
+            END IF"
+        ),
+    );
+    assert_ne!(held_back, EARLY_NUMBER, "the case is no case: nobody is held back");
+    let (history, _pooler) = History::new("histories_early_token", &held_back).await;
+    let election = history.elections[0].clone();
+    let [mut early, mut late] = [0, 1].map(|number| Player::new(&history, number, Instant::now()));
+    early.store =
+        store(&history.urls[0].replace("application_name=histories_early_token", "application_name=held_back"));
+    let early_session = early.store.open_session(TTL * 1_000).await.unwrap();
+    let late_session = late.store.open_session(TTL * 1_000).await.unwrap();
+
+    let gates = raw(&server.url()).await;
+    gates.batch_execute(&format!("SELECT pg_advisory_lock({gate})")).await.unwrap();
+    let known = history.known(&election);
+    let enlisting = tokio::spawn({
+        let (election, known) = (election.clone(), known.clone());
+        async move {
+            let enlisted = early.enlist(&*early_session, &election, &known).await;
+            (early, early_session, enlisted)
+        }
+    });
+    until_blocked(server, "histories_early_token%enlist_3").await;
+    assert!(within(late.enlist(&*late_session, &election, &known)).await.is_ok());
+    gates.batch_execute(&format!("SELECT pg_advisory_unlock({gate})")).await.unwrap();
+    let (mut early, early_session, enlisted) = within(enlisting).await.unwrap();
+    assert!(enlisted.is_ok(), "when it began nobody had led");
+    let Err(Wrong::Answer(caught)) = within(early.ask(&*early_session, 0, &history.known(&election))).await else {
+        panic!("it is not caught");
+    };
     assert!(caught.contains("has led"), "{caught}");
 }
 
@@ -208,6 +251,7 @@ pub(crate) const EARLY_NUMBER: &str = "
         RETURN drawn;
     END
     $$";
+const EARLY_NUMBERS_PAUSE: &str = "PERFORM pg_sleep(random() * 0.005)";
 
 /// One session after the other: each does this and that until it is gone.
 struct Player {
@@ -249,7 +293,7 @@ impl Player {
         let choice = unique();
         let election = self.history.elections[(choice % 2) as usize].clone();
         let own = self.stands.iter().position(|(held, _)| held.election == election);
-        let known = self.history.told.lock().unwrap().known(&election);
+        let known = self.history.known(&election);
         match (choice / 2 % 40, own) {
             // A session that stands still, now and then for longer than its TTL.
             (0..4, _) => tokio::time::sleep(TTL.mul_f64((choice % 100) as f64 / 70.0)).await,
