@@ -236,8 +236,9 @@ impl<F: Fencing> Candidate<F> {
         self
     }
 
-    /// Enters the line, and answers once it is there (or the election turns out to be paused, or
-    /// this candidate unfit).
+    /// Enters the line, and answers once it follows somebody or leads (or the election turns out to
+    /// be paused, or this candidate unfit). One that is first in line leads once its fences are
+    /// raised, and this waits for that, too.
     ///
     /// While the store cannot be reached this waits; dropping the future leaves the line. Among
     /// peers it makes this process a member of the group, and answers once it listens.
