@@ -11,12 +11,18 @@
 --
 -- For what follows, KEYS and ARGV are what comes after these, 7,000 of each at most. Refused with an error: FENCED, and
 -- where the mark stands, if a newer leader was here; FENCEREPLACED if the mark comes from another
--- store; FENCEELECTION if it is another election's; FENCENOMARK if there is none.
+-- store; FENCEELECTION if it is another election's; FENCENOMARK if there is none; FENCEDAMAGED if it
+-- cannot be read; FENCETOKEN and FENCEWORDS if these are not as above.
 do
   local mark = redis.call('GET', KEYS[1])
   local token, from, of = ARGV[2], ARGV[3], ARGV[4]
   if not string.match(token, '^%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d$') then
     return redis.error_reply('FENCETOKEN a token has 19 digits')
+  end
+  local is_word = ARGV[1] == 'write' or ARGV[1] == 'waited' or ARGV[1] == 'raise'
+  -- As a variable that is not set: a mark with an empty line could never be read again.
+  if not is_word or not from or not string.match(from, '^[^\n]+$') or not of or of == '' then
+    return redis.error_reply('FENCEWORDS write, waited or raise, then the token, the store and the election')
   end
   if not mark and ARGV[1] ~= 'raise' then
     return redis.error_reply('FENCENOMARK there is no mark')

@@ -205,6 +205,12 @@ async fn the_page_on_fencing_says_how_a_shell_raises_a_mark_and_writes_behind_it
     let written = as_leader("42", &[raise, write].concat());
     assert!(written.0 && state() == "paid", "{written:?}");
     assert!(as_leader("43", raise).0);
+    // Beside `incumbent run` its variables are not set; and a word is mistyped soon.
+    for (from, to) in [("$INCUMBENT_STORE_ID", ""), ("$INCUMBENT_ELECTION", ""), (", raise", ", rise")] {
+        let refused = as_leader("44", &raise.replace(from, to));
+        assert!(!refused.0 && refused.1.contains("FENCEWORDS"), "{from}: {refused:?}");
+    }
+    assert_eq!(server.cli(&["GET", "orders:mark"]), "0000000000000000043\nredis-8c5f\njobs");
     server.cli(&["HSET", "orders:42", "state", "sent"]);
     let refused = as_leader("42", &[raise.lines().next().unwrap(), write].join("\n"));
     assert!(!refused.0 && refused.1.contains("FENCED 0000000000000000043"), "{refused:?}");
