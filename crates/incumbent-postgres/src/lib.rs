@@ -74,7 +74,9 @@
 //! - **Another server.** Each step compares system identifier, timeline, database and table with
 //!   those that wrote last. After a failover to a standby, or in a restored dump, tokens leap above
 //!   all that can have been given, all sessions end, and nobody leads for the longest TTL that was
-//!   ever granted, which is an hour at most (SQLSTATE `IN003`). The leap grows with the time since
+//!   ever granted, which is an hour at most (SQLSTATE `IN003`). A standby's marks may be as old as
+//!   all else: the fence refuses tokens from before the leap, and all of this store's until there
+//!   has been one. The leap grows with the time since
 //!   the last one, so that two standbys of one primary which are promoted in turn give no token
 //!   twice. That rests on the servers' wall clocks: the second must not show an earlier time when
 //!   it takes over than the first did. A standby knows nothing of a longer TTL that was granted

@@ -207,6 +207,14 @@ $$;
 -- than the first one's did. 2^32 on top of that make up for about an hour by which a standby's clock
 -- may be behind that of the primary; not behind that of another standby, which has added them, too.
 -- Not setval(), which stays when the step is rolled back, and would leap again.
+CREATE OR REPLACE FUNCTION {schema}.leap_target_1(at timestamptz) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN (SELECT 4294967296 + greatest(
+            n.last_value, s.leapt_to + (extract(epoch FROM at - s.leapt_at) * 524288)::bigint * 2)
+        FROM {schema}.number n, {schema}.store s);
+END
+$$;
+
 CREATE OR REPLACE FUNCTION {schema}.leap_1(here text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     at timestamptz;
@@ -219,9 +227,7 @@ BEGIN
         RETURN;
     END IF;
     at := clock_timestamp();
-    target := (SELECT 4294967296 + greatest(
-            n.last_value, s.leapt_to + (extract(epoch FROM at - s.leapt_at) * 524288)::bigint * 2)
-        FROM {schema}.number n, {schema}.store s);
+    target := {schema}.leap_target_1(at);
     EXECUTE format('ALTER SEQUENCE {schema}.number RESTART %s', target);
     UPDATE {schema}.store SET
         history = here, quiet_until = at + longest_us * interval '1 microsecond', leapt_to = target, leapt_at = at;
@@ -728,14 +734,37 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 #variable_conflict use_variable
 DECLARE
     e bytea := convert_to(election, 'UTF8');
-    own text := (SELECT id FROM {schema}.store);
-    of text := coalesce(store, own);
+    home record;
+    of text;
+    is_another_server boolean;
     -- The user's own, which counts again afterwards.
     is_unlimited boolean := current_setting('lock_timeout') = '0';
     stands record;
 BEGIN
     IF token IS NULL OR token <= 0 OR election IS NULL OR election = '' THEN
         RAISE EXCEPTION 'a fence needs an election and its token' USING ERRCODE = '22023';
+    END IF;
+    -- Its locks are not those of the primary.
+    IF pg_is_in_recovery() THEN
+        RAISE EXCEPTION 'a fence guards writes, and this server is a standby, which takes none' USING ERRCODE = '25006';
+    END IF;
+    SELECT s.id, s.history, s.leapt_to INTO home FROM {schema}.store s;
+    PERFORM {schema}.check_store_1(FOUND);
+    of := coalesce(store, home.id);
+    -- The mark that has refused it may be missing here. Who led before a leap leads no more, and nobody
+    -- does between a take-over and the leap, which is left to a step: it locks the row of the store.
+    IF of = home.id THEN
+        is_another_server := home.history <> {schema}.history_1();
+        IF is_another_server THEN
+            -- Or it has leapt since.
+            PERFORM {schema}.check_snapshot_1();
+        END IF;
+        IF is_another_server OR token < home.leapt_to THEN
+            RAISE EXCEPTION 'token % of % is stale: another server has taken over, or the schema was made, since it was given',
+                token, election USING ERRCODE = 'IN409', DETAIL = CASE WHEN is_another_server
+                    THEN {schema}.leap_target_1(clock_timestamp()) ELSE home.leapt_to END::text,
+                HINT = 'Who had it leads no more. Give up, and do not try again with this token.';
+        END IF;
     END IF;
     SELECT m.token, m.store INTO stands FROM {schema}.mark m WHERE m.election = e;
     IF stands.token IS NULL OR stands.token < token THEN
@@ -771,6 +800,26 @@ BEGIN
 END
 $$;
 
+-- Above READ COMMITTED a transaction does not see what was committed after its snapshot was taken,
+-- and nobody knows which of that was written behind a fence: 40001 at whatever it was.
+CREATE OR REPLACE FUNCTION {schema}.check_snapshot_1() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    seen pg_snapshot := pg_current_snapshot();
+    unseen bigint := pg_snapshot_xmax(seen)::text::bigint;
+BEGIN
+    -- The series comes one by one where it stands, and as a whole behind FROM.
+    IF current_setting('transaction_isolation') <> 'read committed' AND EXISTS (
+        SELECT FROM (
+            SELECT pg_snapshot_xip(seen) AS id
+            UNION ALL SELECT generate_series(unseen, pg_current_xact_id()::text::bigint - 1)::text::xid8
+        ) later WHERE pg_xact_status(later.id) = 'committed'
+    ) THEN
+        RAISE EXCEPTION 'others have committed since the snapshot of this transaction was taken'
+            USING ERRCODE = '40001', HINT = 'Run the transaction again, with the fence as its first statement.';
+    END IF;
+END
+$$;
+
 CREATE OR REPLACE FUNCTION {schema}.fence_key_1(e bytea) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     own text := (SELECT id FROM {schema}.store);
@@ -799,12 +848,18 @@ END
 $$;
 
 -- Takes the lock alone and raises the mark. A wrong argument would lock everybody out, so a token of
--- this very store is not above what it has given.
+-- this very store is not above what it has given; nor below what it gave first after a leap.
 CREATE OR REPLACE FUNCTION {schema}.raise_locked_1(e bytea, t bigint, of text)
 RETURNS TABLE (token bigint, store text) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
+DECLARE
+    first bigint := (SELECT s.leapt_to FROM {schema}.store s WHERE s.id = of);
 BEGIN
     PERFORM pg_advisory_xact_lock({schema}.fence_key_1(e));
+    IF t < first THEN
+        RETURN QUERY SELECT first, of;
+        RETURN;
+    END IF;
     IF t > (SELECT n.last_value FROM {schema}.number n, {schema}.store s WHERE s.id = of) THEN
         RAISE EXCEPTION 'no election here has ever given a token as high as %', t USING ERRCODE = '22023';
     END IF;

@@ -6,12 +6,13 @@ use std::task::Poll;
 use std::time::Duration;
 
 use incumbent_postgres::{PostgresFence, PostgresStore};
-use incumbent_store::fence::{Fence as _, FencingToken};
+use incumbent_store::fence::{Fence as _, FenceError, FencingToken};
 use incumbent_store::{Held, Place, Publication, Session, Store, StoreError, Token, TokenStrength, Version};
 use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::{PgBouncer, PostgresServer, Scratch};
 use tokio::time::Instant;
 
+use crate::fence::LEVELS;
 use crate::harness::{
     TTL, asked, entry, held, lead, name, raw, sqlstate, stand_for, store, until, until_blocked, waits_for_standbys,
     within,
@@ -84,12 +85,16 @@ impl Two {
     }
 
     async fn cut_off_the_standby(&self) {
-        let caught_up = "SELECT pg_current_wal_lsn() = replay_lsn FROM pg_stat_replication";
-        until("it knows what was before", async || self.primary.sql(caught_up) == "t").await;
-        self.standby.sql("ALTER SYSTEM SET primary_conninfo = ''");
-        self.standby.sql("SELECT pg_reload_conf()");
-        until("it is cut off", async || self.standby.sql("SELECT count(*) FROM pg_stat_wal_receiver") == "0").await;
+        cut_off(&self.primary, &self.standby).await;
     }
+}
+
+async fn cut_off(primary: &PostgresServer, standby: &PostgresServer) {
+    let caught_up = "SELECT pg_current_wal_lsn() = replay_lsn FROM pg_stat_replication";
+    until("it knows what was before", async || primary.sql(caught_up) == "t").await;
+    standby.sql("ALTER SYSTEM SET primary_conninfo = ''");
+    standby.sql("SELECT pg_reload_conf()");
+    until("it is cut off", async || standby.sql("SELECT count(*) FROM pg_stat_wal_receiver") == "0").await;
 }
 
 #[tokio::test]
@@ -141,6 +146,68 @@ async fn move_over(Two { mut primary, standby }: Two) {
     proxy.set(Way::Forward);
     let names = "SELECT convert_from(name, 'UTF8') FROM incumbent.entry ORDER BY name";
     until("each has one entry", async || standby.sql(names) == "first\nsecond").await;
+}
+
+/// The standby was cut off before the mark rose: it stands there as it did while the first one led.
+#[tokio::test]
+async fn a_token_that_the_fence_has_refused_is_refused_by_the_standby_that_takes_over() {
+    let mut primary = PostgresServer::start().await;
+    let election = name("refused");
+    let before = store(&primary.url());
+    let fence = PostgresFence::new(&before, &election);
+    let mut tokens = Vec::new();
+    let mut standby = None;
+    for number in 0..2 {
+        let session = before.open_session(20 * TTL).await.unwrap();
+        let leads = held(&session.enlist(&election, &entry(number)).await.unwrap());
+        let token = FencingToken::new(leads.token, session.store_id());
+        fence.raise(&election, token.clone()).await.unwrap();
+        if standby.is_none() {
+            let elsewhere = format!("SELECT incumbent.fence('{election}/etcd', 7, 'etcd-7')");
+            primary.sql(&elsewhere);
+            let other = primary.start_standby("other", &[]).await;
+            cut_off(&primary, &other).await;
+            standby = Some(other);
+        }
+        tokens.push(token);
+    }
+    let (standby, [first, second]) = (standby.unwrap(), [&tokens[0], &tokens[1]]);
+    assert_eq!(asked(&primary, &election, first.get()).await.as_deref(), Some("IN409"));
+    assert_eq!(asked(&standby, &election, first.get()).await.as_deref(), Some("25006"), "it is no primary");
+    primary.kill();
+    standby.promote().await;
+
+    let refused = async |when: &str| {
+        let mut client = raw(&standby.url()).await;
+        for token in [first, second] {
+            for level in LEVELS {
+                // At the stricter ones whatever is committed meanwhile has it run again.
+                until("it is refused", async || {
+                    let asks =
+                        format!("BEGIN ISOLATION LEVEL {level}; SELECT incumbent.fence('{election}', {})", token.get());
+                    let code = sqlstate(client.batch_execute(&asks).await);
+                    client.batch_execute("ROLLBACK").await.unwrap();
+                    assert!(matches!(code.as_deref(), Some("IN409" | "40001")), "{when}: {code:?} at {level}");
+                    code.as_deref() == Some("IN409")
+                })
+                .await;
+            }
+            let transaction = client.transaction().await.unwrap();
+            let stale = fence.check(&transaction, token).await.unwrap_err();
+            assert!(matches!(stale, FenceError::Stale { mark, .. } if mark > token.token), "{when}: {stale:?}");
+        }
+    };
+    refused("before the leap").await;
+    let after = store(&standby.url());
+    let session = after.open_session(20 * TTL).await.unwrap();
+    refused("after the leap").await;
+    let raised = PostgresFence::new(&after, &election).raise(&election, second.clone()).await.unwrap_err();
+    assert!(matches!(raised, FenceError::Stale { mark, .. } if mark > second.token), "{raised:?}");
+    standby.sql("UPDATE incumbent.store SET quiet_until = '-infinity'");
+    let leads = held(&session.enlist(&election, &entry(3)).await.unwrap());
+    assert_eq!(asked(&standby, &election, leads.token.get()).await, None);
+    // Elections that are kept elsewhere know of no leap.
+    standby.sql(&format!("SELECT incumbent.fence('{election}/etcd', 7, 'etcd-7')"));
 }
 
 /// Each has a leader then, as is said. But no token of the old one is as high as those of the new.
