@@ -95,9 +95,14 @@ impl PostgresFence {
 
     async fn raise_to(&self, to: &FencingToken) -> Result<(), FenceError> {
         let inner = &self.store.inner;
-        let sql = inner.schema.call("raise_mark_1", &[&bytes(&self.election), &number(to.token), &to.store.as_str()]);
-        let rows = inner.raises.call("raising the mark", Effect::Write, Step::Locks(sql)).await?;
-        Mark::admit(Some(&read(one(&rows)?)?), to).map(drop)
+        // Once it is wanted, lower tokens are refused: the raise waits for those that are let
+        // through already, and a leader of the past cannot keep it waiting with new ones.
+        for (what, function) in [("announcing the mark", "want_mark_1"), ("raising the mark", "raise_mark_1")] {
+            let sql = inner.schema.call(function, &[&bytes(&self.election), &number(to.token), &to.store.as_str()]);
+            let rows = inner.raises.call(what, Effect::Write, Step::Locks(sql)).await?;
+            Mark::admit(Some(&read(one(&rows)?)?), to)?;
+        }
+        Ok(())
     }
 }
 

@@ -13,7 +13,7 @@
 //! | `session` | an id, a TTL, and when it expires |
 //! | `election` | the last number that was drawn for it, and the office record |
 //! | `entry` | a place in line: election, token, session, incarnation, name, value, readiness, merit |
-//! | `mark` | the highest token that a fence has seen |
+//! | `mark` | the highest token that a fence has seen, and one to which a candidate is about to raise it |
 //!
 //! # From the seam to SQL
 //! Each step is one function, called in one message in which it is a transaction of its own.
@@ -91,6 +91,9 @@
 //!   their own clocks for how much time has passed: a request that comes late looks like a clock
 //!   that was set forward, each such request would keep a dead leader in line for longer, and one
 //!   who is new has nothing to compare with.
+//! - **A mark is wanted before it is raised**, in a transaction of its own: the fence then refuses
+//!   lower tokens, and the raise waits for transactions that were open, whatever else comes. (Its
+//!   lock alone is not enough: those who come queue behind a raise only until it gives up.)
 //! - **Dropped calls.** A call that is given up before it was sent is not sent. One that was sent
 //!   is finished, and until then its connection serves no other; the next call has another one,
 //!   which is new unless it has answered somebody since: connections are often lost together.

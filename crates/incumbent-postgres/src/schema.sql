@@ -117,12 +117,22 @@ BEGIN
 END
 $$;
 
--- The highest token that a fence has seen, and the store that it came from.
+-- The highest token that a fence has seen, and the store that it came from. wanted: one to which it
+-- is to be raised, and lower ones are refused already. Neither goes down, but for a reset.
 CREATE TABLE IF NOT EXISTS {schema}.mark (
     election bytea PRIMARY KEY,
     store text NOT NULL,
-    token bigint NOT NULL
+    token bigint NOT NULL,
+    wanted bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
+DO $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_attribute
+        WHERE attrelid = to_regclass('{schema}.mark') AND attname = 'wanted') THEN
+        ALTER TABLE {schema}.mark ADD COLUMN wanted bigint NOT NULL DEFAULT 0;
+    END IF;
+END
+$$;
 
 -- The office record as it counts now.
 CREATE OR REPLACE VIEW {schema}.office_1 AS
@@ -726,9 +736,14 @@ $$;
 
 -- The fence: the first statement of a leader's own transaction. Raises IN409 if a newer leader has
 -- been here; the check and what the transaction writes are then one step, since the mark cannot rise
--- before it has ended. A shared advisory lock, which queues fairly: a row lock in its place would
--- starve the one that raises the mark. It looks first, since one who has shared a lock cannot have it
--- alone without the risk of a deadlock.
+-- before it has ended. A shared advisory lock: those who share a row let the next ones in past the
+-- one that waits to raise the mark. (A queue is fair only until that one gives up, and overlapping
+-- transactions last for longer. So it says what it wants first, see want_mark, and waits only for
+-- those that are open.) It looks before it locks, since one who has shared a lock cannot have it alone
+-- without the risk of a deadlock.
+--
+-- Who has the lock, shared or alone, waits for no row but the mark's, and that is kept to the end
+-- only by one that has raised it, alone.
 CREATE OR REPLACE FUNCTION {schema}.fence(election text, token bigint, store text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
@@ -766,24 +781,32 @@ BEGIN
                 HINT = 'Who had it leads no more. Give up, and do not try again with this token.';
         END IF;
     END IF;
-    SELECT m.token, m.store INTO stands FROM {schema}.mark m WHERE m.election = e;
-    IF stands.token IS NULL OR stands.token < token THEN
+    SELECT m.token, m.store, greatest(m.token, m.wanted) AS lowest INTO stands FROM {schema}.mark m WHERE m.election = e;
+    IF stands.store = of AND token < stands.lowest THEN
+        NULL;
+    ELSIF stands.token IS NULL OR stands.token < token THEN
         -- Longer than one that is idle may be where the TTL is the usual one, see bound_idle_1.
         IF is_unlimited THEN
             PERFORM set_config('lock_timeout', '10s', true);
         END IF;
-        SELECT r.token, r.store INTO stands FROM {schema}.raise_in_time_1(e, token, of) r;
+        SELECT r.token, r.store, r.token AS lowest INTO stands FROM {schema}.raise_in_time_1(e, token, of) r;
         IF is_unlimited THEN
             PERFORM set_config('lock_timeout', '0', true);
         END IF;
     ELSE
         PERFORM pg_advisory_xact_lock_shared({schema}.fence_key_1(e));
         -- A later statement sees what is committed by now in READ COMMITTED only; elsewhere a row
-        -- lock finds that the row has changed since (40001).
+        -- lock finds that the row has changed since (40001). It is given back at once, with the
+        -- block: who wants to raise the mark writes to the row while we are open.
         IF current_setting('transaction_isolation') = 'read committed' THEN
-            SELECT m.token, m.store INTO stands FROM {schema}.mark m WHERE m.election = e;
+            SELECT m.token, m.store, greatest(m.token, m.wanted) AS lowest INTO stands
+                FROM {schema}.mark m WHERE m.election = e;
         ELSE
-            SELECT m.token, m.store INTO stands FROM {schema}.mark m WHERE m.election = e FOR SHARE;
+            BEGIN
+                PERFORM FROM {schema}.mark m WHERE m.election = e FOR SHARE;
+                RAISE SQLSTATE 'IN000';
+            EXCEPTION WHEN SQLSTATE 'IN000' THEN
+            END;
         END IF;
     END IF;
     IF stands.store <> of THEN
@@ -792,9 +815,9 @@ BEGIN
                 'An operator decides. Once no leader of the store %s runs: SELECT {schema}.reset_mark_1(convert_to(%L, ''UTF8''), %L)',
                 stands.store, election, of);
     END IF;
-    IF token < stands.token THEN
-        RAISE EXCEPTION 'token % of % is stale: the mark stands at %', token, election, stands.token
-            USING ERRCODE = 'IN409', DETAIL = stands.token::text, HINT = 'Another leads. Give up, and do not try again with this token.';
+    IF token < stands.lowest THEN
+        RAISE EXCEPTION 'token % of % is stale: the fence was shown %', token, election, stands.lowest
+            USING ERRCODE = 'IN409', DETAIL = stands.lowest::text, HINT = 'Another leads. Give up, and do not try again with this token.';
     END IF;
     PERFORM {schema}.bound_idle_1(e, token);
 END
@@ -847,46 +870,96 @@ BEGIN
 END
 $$;
 
--- Takes the lock alone and raises the mark. A wrong argument would lock everybody out, so a token of
--- this very store is not above what it has given; nor below what it gave first after a leap.
+-- The lowest token that can raise a mark, whatever that is, and 0 for those of other stores: the first
+-- after a leap. A wrong argument would lock everybody out: one that was never given is an error.
+CREATE OR REPLACE FUNCTION {schema}.lowest_1(t bigint, of text) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    home record;
+BEGIN
+    SELECT s.leapt_to, n.last_value INTO home FROM {schema}.store s, {schema}.number n WHERE s.id = of;
+    IF t > home.last_value THEN
+        RAISE EXCEPTION 'no election here has ever given a token as high as %', t USING ERRCODE = '22023';
+    END IF;
+    RETURN coalesce(home.leapt_to, 0);
+END
+$$;
+
+-- Where the mark stands for those who show a token of this store: lower ones are refused.
+CREATE OR REPLACE FUNCTION {schema}.stands_1(e bytea, of text, lowest bigint)
+RETURNS TABLE (token bigint, store text) LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY SELECT CASE WHEN m.store <> of THEN m.token ELSE greatest(m.token, m.wanted, lowest) END,
+        coalesce(m.store, of) FROM (SELECT 1) one LEFT JOIN {schema}.mark m ON m.election = e;
+END
+$$;
+
+-- Takes the lock alone and raises the mark.
 CREATE OR REPLACE FUNCTION {schema}.raise_locked_1(e bytea, t bigint, of text)
 RETURNS TABLE (token bigint, store text) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
-    first bigint := (SELECT s.leapt_to FROM {schema}.store s WHERE s.id = of);
+    lowest bigint;
 BEGIN
     PERFORM pg_advisory_xact_lock({schema}.fence_key_1(e));
-    IF t < first THEN
-        RETURN QUERY SELECT first, of;
-        RETURN;
+    lowest := {schema}.lowest_1(t, of);
+    IF t >= lowest THEN
+        INSERT INTO {schema}.mark AS m (election, store, token) VALUES (e, of, t)
+            ON CONFLICT (election) DO UPDATE SET token = excluded.token
+            WHERE m.store = excluded.store AND m.token < excluded.token;
     END IF;
-    IF t > (SELECT n.last_value FROM {schema}.number n, {schema}.store s WHERE s.id = of) THEN
-        RAISE EXCEPTION 'no election here has ever given a token as high as %', t USING ERRCODE = '22023';
-    END IF;
-    INSERT INTO {schema}.mark AS m (election, store, token) VALUES (e, of, t)
-        ON CONFLICT (election) DO UPDATE SET token = excluded.token
-        WHERE m.store = excluded.store AND m.token < excluded.token;
-    RETURN QUERY SELECT m.token, m.store FROM {schema}.mark m WHERE m.election = e;
+    RETURN QUERY SELECT r.token, r.store FROM {schema}.stands_1(e, of, lowest) r;
 END
 $$;
 
--- It waits for transactions of the leader before, for as long as lock_timeout says, and says then
--- which ones they are.
-CREATE OR REPLACE FUNCTION {schema}.raise_in_time_1(e bytea, t bigint, of text)
-RETURNS TABLE (token bigint, store text) LANGUAGE plpgsql VOLATILE AS $$
-#variable_conflict use_column
+-- Who has waited for a transaction of the leader before for as long as lock_timeout says is told
+-- which ones there are.
+CREATE OR REPLACE FUNCTION {schema}.name_holders_1(e bytea) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     key bigint := {schema}.fence_key_1(e);
     holders text;
 BEGIN
-    RETURN QUERY SELECT r.token, r.store FROM {schema}.raise_locked_1(e, t, of) r;
-EXCEPTION WHEN lock_not_available THEN
     SELECT string_agg(coalesce('the backend ' || pid, 'a prepared transaction (see pg_prepared_xacts)'), ', ')
         INTO holders FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted
             AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
             AND (classid::bigint << 32) + objid::bigint = key;
     RAISE EXCEPTION 'a transaction of an earlier leader has not ended: %', coalesce(holders, 'it just has')
         USING ERRCODE = '55P03';
+END
+$$;
+
+CREATE OR REPLACE FUNCTION {schema}.raise_in_time_1(e bytea, t bigint, of text)
+RETURNS TABLE (token bigint, store text) LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY SELECT r.token, r.store FROM {schema}.raise_locked_1(e, t, of) r;
+EXCEPTION WHEN lock_not_available THEN
+    PERFORM {schema}.name_holders_1(e);
+END
+$$;
+
+-- When an office is taken, before the mark is raised and in a transaction of its own: from its commit
+-- on, lower tokens are refused. It waits for no transaction that has asked the fence, unless that one
+-- has raised the mark itself. Only what raise_locked_1 would accept is wanted.
+CREATE OR REPLACE FUNCTION {schema}.want_mark_1(e bytea, t bigint, of text)
+RETURNS TABLE (token bigint, store text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    lowest bigint;
+BEGIN
+    PERFORM {schema}.begin_step_1();
+    lowest := {schema}.lowest_1(t, of);
+    IF t >= lowest THEN
+        BEGIN
+            INSERT INTO {schema}.mark AS m (election, store, token, wanted) VALUES (e, of, 0, t)
+                ON CONFLICT (election) DO UPDATE SET wanted = excluded.wanted
+                WHERE m.store = excluded.store AND greatest(m.token, m.wanted) < excluded.wanted;
+        EXCEPTION WHEN lock_not_available THEN
+            PERFORM {schema}.name_holders_1(e);
+        END;
+    END IF;
+    RETURN QUERY SELECT r.token, r.store FROM {schema}.stands_1(e, of, lowest) r;
 END
 $$;
 
@@ -911,7 +984,7 @@ BEGIN
     PERFORM pg_advisory_xact_lock({schema}.fence_key_1(e));
     RETURN QUERY SELECT m.token, m.store FROM {schema}.mark m WHERE m.election = e;
     INSERT INTO {schema}.mark (election, store, token) VALUES (e, of, 0)
-        ON CONFLICT (election) DO UPDATE SET store = excluded.store, token = 0;
+        ON CONFLICT (election) DO UPDATE SET store = excluded.store, token = 0, wanted = 0;
 END
 $$;
 

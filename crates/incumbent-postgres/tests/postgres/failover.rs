@@ -324,7 +324,12 @@ async fn the_first_step_on_another_server_leaps_whichever_it_is() {
             "close" => drop(session.close().await),
             "evict" => drop(store.evict(&election, &line.entries[0]).await),
             "set_office" => drop(store.set_office(&election, Version::NONE, &line.office).await),
-            "raise_mark" => drop(fence.raise(&election, token).await),
+            // As the library does it, and as an older one did.
+            "want_mark" => drop(fence.raise(&election, token).await),
+            "raise_mark" => drop(
+                server
+                    .sql(&format!("SELECT first_step.raise_mark_1('{election}', {}, '{}')", token.token, token.store)),
+            ),
             "reset_mark" => drop(fence.reset(&token.store, "a test").await),
             "sweep" => drop(server.sql("SELECT first_step.sweep_1('1 hour')")),
             unknown => panic!("what does {unknown} do on another server?"),

@@ -315,7 +315,8 @@ async fn a_writer_that_asks_the_fence_while_a_raise_waits_waits_behind_it() {
 #[tokio::test]
 async fn a_fence_that_shares_a_row_keeps_a_raise_waiting_for_those_who_came_after_it() {
     let always = ["current_setting('transaction_isolation') = 'read committed'", "false"];
-    change_fence("shares_a_row", &[LOCKS_NOT, always]).await;
+    let keeps_it = ["RAISE SQLSTATE 'IN000'", "NULL"];
+    change_fence("shares_a_row", &[LOCKS_NOT, always, keeps_it]).await;
     let Queue { fixture, mut first, raise, raised } = Queue::new("shares_a_row").await;
     for _ in 0..5 {
         let next = Writer::new().await;
@@ -328,6 +329,93 @@ async fn a_fence_that_shares_a_row_keeps_a_raise_waiting_for_those_who_came_afte
     assert!(!raised.is_finished());
     first.client.batch_execute("COMMIT").await.unwrap();
     within(raised).await.unwrap();
+}
+
+/// Its transactions overlap, and each lasts for longer than a raise is tried.
+#[tokio::test]
+async fn a_stale_leader_with_an_open_transaction_gets_no_other_one_in_once_a_raise_has_been_tried() {
+    let (open, older, newer) = (client().await, client().await, client().await);
+    for level in LEVELS {
+        // So long that the server does not end the open transaction by itself.
+        let fixture = Fixture::with_ttl("overlaps", 200 * TTL).await;
+        fixture.raise(&fixture.old).await.unwrap();
+        begin(&open, level).await;
+        fixture.sql(&open, &fixture.old).await.unwrap();
+        begin(&older, level).await;
+        let held_up = fixture.raise(&fixture.new).await.unwrap_err();
+        assert!(held_up.to_string().contains("an earlier leader has not ended"), "{held_up}");
+        let refused = sqlstate(within(fixture.sql(&older, &fixture.old)).await);
+        assert_eq!(refused.as_deref(), Some(refusal(level)), "{level}");
+        for level in LEVELS {
+            begin(&newer, level).await;
+            let refused = sqlstate(within(fixture.sql(&newer, &fixture.old)).await);
+            assert_eq!(refused.as_deref(), Some("IN409"), "{level}");
+        }
+        let stale = fixture.raise(&fixture.old).await.unwrap_err();
+        assert!(matches!(stale, FenceError::Stale { mark, .. } if mark == fixture.new.token), "{stale:?}");
+        open.batch_execute("COMMIT").await.expect("it was let in before");
+        older.batch_execute("ROLLBACK").await.unwrap();
+        within(fixture.raise(&fixture.new)).await.unwrap();
+    }
+}
+
+/// It has looked before the mark was wanted, and gets its lock while nobody tries to raise it.
+#[tokio::test]
+async fn a_writer_that_has_waited_for_its_lock_is_refused_if_a_raise_is_wanted_by_then() {
+    let (fixture, holder, writer) = (Fixture::new("looked").await, Writer::new().await, Writer::new().await);
+    fixture.raise(&fixture.old).await.unwrap();
+    let e = format!("convert_to('{}', 'UTF8')", fixture.election);
+    let lock = format!("BEGIN; SELECT pg_advisory_xact_lock(incumbent.fence_key_1({e}))");
+    holder.client.batch_execute(&lock).await.unwrap();
+    let want = async {
+        writer.until_behind(&holder).await;
+        let want = format!("SELECT incumbent.want_mark_1({e}, {}, '{}')", fixture.new.token, fixture.new.store);
+        shared().await.sql(&want);
+        holder.client.batch_execute("ROLLBACK").await.unwrap();
+    };
+    let (refused, ()) = tokio::join!(fixture.sql(&writer.client, &fixture.old), want);
+    assert_eq!(sqlstate(refused).as_deref(), Some("IN409"));
+}
+
+/// A raise of the past, or of what no raise can reach, is wanted by nobody.
+#[tokio::test]
+async fn a_raise_that_cannot_succeed_shuts_out_nobody() {
+    let (fixture, client) = (Fixture::new("wanted").await, client().await);
+    let store = &fixture.new.store;
+    let wants = async |token: &FencingToken| fixture.raise(token).await.unwrap_err();
+    let never = wants(&FencingToken::new(Token::new(Token::MAX).unwrap(), store.clone())).await;
+    assert!(matches!(never, FenceError::Misuse { .. }), "{never:?}");
+    fixture.sql(&client, &fixture.old).await.unwrap();
+    let foreign = wants(&FencingToken::new(fixture.new.token, StoreId::new("another"))).await;
+    assert!(matches!(foreign, FenceError::StoreReplaced { .. }), "{foreign:?}");
+    fixture.sql(&client, &fixture.old).await.unwrap();
+    fixture.raise(&fixture.new).await.unwrap();
+    assert!(matches!(wants(&fixture.old).await, FenceError::Stale { .. }));
+    fixture.sql(&client, &fixture.new).await.unwrap();
+    let wanted = "SELECT token = wanted FROM incumbent.mark WHERE election = convert_to($1, 'UTF8')";
+    let wanted: bool = client.query_one(wanted, &[&fixture.election.as_str()]).await.unwrap().get(0);
+    assert!(wanted, "it went down");
+    // An operator may say so.
+    fixture.fence.reset(store, "a test").await.unwrap();
+    fixture.sql(&client, &fixture.old).await.unwrap();
+}
+
+/// Version 5 kept no word of what is wanted.
+#[tokio::test]
+async fn a_mark_of_the_fifth_version_goes_on_in_the_latest() {
+    let schema = "of_the_fifth";
+    let fixture = Fixture::in_schema(schema, "fifth", TTL).await;
+    fixture.raise(&fixture.old).await.unwrap();
+    let server = shared().await;
+    server.sql(&format!("DROP FUNCTION {schema}.want_mark_1"));
+    server.sql(&format!("ALTER TABLE {schema}.mark DROP COLUMN wanted"));
+    server.sql(&format!("UPDATE {schema}.store SET version = 5"));
+    let latest = PostgresFence::new(&store(&format!("{}?schema={schema}", server.url())), &fixture.election);
+    let client = client().await;
+    latest.raise(&fixture.election, fixture.old.clone()).await.unwrap();
+    fixture.sql(&client, &fixture.old).await.unwrap();
+    latest.raise(&fixture.election, fixture.new.clone()).await.unwrap();
+    assert_eq!(sqlstate(fixture.sql(&client, &fixture.old).await).as_deref(), Some("IN409"));
 }
 
 /// Such as a variable of a shell's that is not set.
