@@ -52,8 +52,10 @@ impl PostgresFence {
     /// of the leader before have ended: for as long as `lock_timeout` says, or 10 s if none is set.
     ///
     /// Above READ COMMITTED a token that is stale may also show as a serialization failure
-    /// (SQLSTATE 40001), here
-    /// [`FenceError::Unavailable`]: run the transaction again, as always, and it is refused.
+    /// (40001), here [`FenceError::Unavailable`]: run the transaction again, as always, and it is
+    /// refused. So does one that raises the mark, if the transaction may not see all that the
+    /// leader before has written: attach the fence to the candidate, and the mark stands there
+    /// already.
     ///
     /// A client is no transaction: each statement would be one of its own, and the check over
     /// before the next.

@@ -902,6 +902,8 @@ DECLARE
     lowest bigint;
 BEGIN
     PERFORM pg_advisory_xact_lock({schema}.fence_key_1(e));
+    -- A new leader has to see what was written before: its snapshot may be older than the lock.
+    PERFORM {schema}.check_snapshot_1();
     lowest := {schema}.lowest_1(t, of);
     IF t >= lowest THEN
         INSERT INTO {schema}.mark AS m (election, store, token) VALUES (e, of, t)

@@ -123,8 +123,7 @@ async fn a_stale_leader_waits_at_every_level_for_a_raise_that_is_not_committed_a
         if !first {
             fixture.raise(&fixture.old).await.unwrap();
         }
-        begin(&successor, level).await;
-        fixture.sql(&successor, &fixture.new).await.unwrap();
+        raise_in_transaction(&successor, level, &fixture).await;
         begin(&stale, level).await;
         let commit = async {
             until("it waits", async || {
@@ -136,6 +135,65 @@ async fn a_stale_leader_waits_at_every_level_for_a_raise_that_is_not_committed_a
         };
         let (refused, ()) = tokio::join!(fixture.sql(&stale, &fixture.old), commit);
         assert_eq!(sqlstate(refused).as_deref(), Some(refusal(level)), "{level}, the first mark: {first}");
+    }
+}
+
+/// Above READ COMMITTED it is run again as often as somebody else commits in between.
+async fn raise_in_transaction(client: &Client, level: &str, fixture: &Fixture) {
+    until("it raises the mark", async || {
+        let first = format!("ROLLBACK; BEGIN ISOLATION LEVEL {level}");
+        client.batch_execute(&first).await.unwrap();
+        let asked = sqlstate(fixture.sql(client, &fixture.new).await);
+        assert!(matches!(asked.as_deref(), None | Some("40001")), "{level}: {asked:?}");
+        asked.is_none()
+    })
+    .await;
+}
+
+/// A new leader looks what is left to do, and its first transaction raises the mark.
+#[tokio::test]
+async fn a_new_leader_that_raises_the_mark_sees_all_that_the_one_before_has_written() {
+    let (old, new) = (client().await, Writer::new().await);
+    for (level, when) in LEVELS.into_iter().flat_map(|level| (0..3).map(move |when| (level, when))) {
+        let fixture = Fixture::with_ttl("predecessor", 200 * TTL).await;
+        fixture.raise(&fixture.old).await.unwrap();
+        let job = format!("done_{:x}", incumbent_testkit::conformance::unique());
+        old.batch_execute(&format!("CREATE TABLE {job} (job int)")).await.unwrap();
+        let (write, count) = (format!("INSERT INTO {job} VALUES (7)"), format!("SELECT count(*) FROM {job}"));
+        // The one before has written when the snapshot is taken, or writes later.
+        begin(&old, LEVELS[0]).await;
+        fixture.sql(&old, &fixture.old).await.unwrap();
+        if when > 0 {
+            old.batch_execute(&write).await.unwrap();
+        }
+        begin(&new.client, level).await;
+        if when == 0 {
+            old.batch_execute(&write).await.unwrap();
+        }
+        // It commits before the fence is asked, or while that waits.
+        let mut asked = if when < 2 {
+            old.batch_execute("COMMIT").await.unwrap();
+            fixture.sql(&new.client, &fixture.new).await
+        } else {
+            let commit = async {
+                until("it waits", async || {
+                    let waits = "SELECT cardinality(pg_blocking_pids($1)) > 0";
+                    old.query_one(waits, &[&new.pid]).await.unwrap().get(0)
+                })
+                .await;
+                old.batch_execute("COMMIT").await.unwrap();
+            };
+            tokio::join!(fixture.sql(&new.client, &fixture.new), commit).0
+        };
+        if level != LEVELS[0] {
+            assert_eq!(sqlstate(asked).as_deref(), Some("40001"), "{level}, {when}");
+            raise_in_transaction(&new.client, level, &fixture).await;
+            asked = Ok(());
+        }
+        asked.unwrap();
+        let seen: i64 = new.client.query_one(&count, &[]).await.unwrap().get(0);
+        assert_eq!(seen, 1, "{level}, {when}: job 7 would be done again");
+        new.client.batch_execute("COMMIT").await.unwrap();
     }
 }
 
