@@ -435,6 +435,22 @@ async fn a_writer_that_has_waited_for_its_lock_is_refused_if_a_raise_is_wanted_b
     assert_eq!(sqlstate(refused).as_deref(), Some("IN409"));
 }
 
+/// Whoever asks for it, the library of today or an older one, which announces nothing.
+#[tokio::test]
+async fn a_raise_with_a_token_of_another_store_leaves_the_mark_as_it_is() {
+    let (fixture, client) = (Fixture::new("foreign").await, client().await);
+    let token = |number, store| FencingToken::new(Token::new(number).unwrap(), StoreId::new(store));
+    fixture.raise(&token(7, "etcd-1")).await.unwrap();
+    let replaced = fixture.raise(&token(9, "etcd-2")).await.unwrap_err();
+    assert!(matches!(&replaced, FenceError::StoreReplaced { mark_store, .. } if mark_store.as_str() == "etcd-1"), "{replaced:?}");
+    let e = format!("convert_to('{}', 'UTF8')", fixture.election);
+    let older = format!("SELECT token || ' ' || store FROM incumbent.raise_mark_1({e}, 9, 'etcd-2')");
+    assert_eq!(shared().await.sql(&older), "7 etcd-1");
+    let (election, number, store) = (fixture.election.as_str(), 8_i64, "etcd-1");
+    let ask = "SELECT incumbent.fence($1, $2, $3)";
+    client.execute(ask, &[&election, &number, &store]).await.unwrap();
+}
+
 /// A raise of the past, or of what no raise can reach, is wanted by nobody.
 #[tokio::test]
 async fn a_raise_that_cannot_succeed_shuts_out_nobody() {
