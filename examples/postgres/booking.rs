@@ -10,7 +10,8 @@ pub(crate) async fn books_only_while_it_leads(program: impl Fn(&PostgresServer) 
     server.sql(&incumbent_postgres::schema_ddl("incumbent").unwrap());
     server.sql("CREATE TABLE account (id int, balance int)");
     server.sql("INSERT INTO account VALUES (7, 100)");
-    let [token, later] = [(); 2].map(|()| server.sql("SELECT nextval('incumbent.number')"));
+    let next = || server.sql("SELECT incumbent.draw_1('jobs/nightly')");
+    let token = next();
     let book = || run(program(&server).env("INCUMBENT_ELECTION", "jobs/nightly").env("INCUMBENT_TOKEN", &token));
     let balance = || server.sql("SELECT balance FROM account");
 
@@ -18,7 +19,7 @@ pub(crate) async fn books_only_while_it_leads(program: impl Fn(&PostgresServer) 
     assert!(booked.status.success(), "{booked:?}");
     assert_eq!(balance(), "90");
 
-    server.sql(&format!("SELECT incumbent.fence('jobs/nightly', {later})"));
+    server.sql(&format!("SELECT incumbent.fence('jobs/nightly', {})", next()));
     let refused = book();
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && said.contains("is stale"), "{refused:?}");

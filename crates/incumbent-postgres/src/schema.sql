@@ -870,17 +870,25 @@ BEGIN
 END
 $$;
 
--- The lowest token that can raise a mark, whatever that is, and 0 for those of other stores: the first
--- after a leap. A wrong argument would lock everybody out: one that was never given is an error.
-CREATE OR REPLACE FUNCTION {schema}.lowest_1(t bigint, of text) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+-- Lower tokens than this cannot raise the mark, wherever it stands: 0 for those of other stores. A
+-- wrong argument, such as the token of another election, would lock everybody out: so it is that of an
+-- entry, or the last number that was drawn for the election.
+CREATE OR REPLACE FUNCTION {schema}.lowest_1(e bytea, t bigint, of text) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    home record;
+    first bigint := (SELECT s.leapt_to FROM {schema}.store s WHERE s.id = of);
+    counter bigint;
 BEGIN
-    SELECT s.leapt_to, n.last_value INTO home FROM {schema}.store s, {schema}.number n WHERE s.id = of;
-    IF t > home.last_value THEN
-        RAISE EXCEPTION 'no election here has ever given a token as high as %', t USING ERRCODE = '22023';
+    IF first IS NULL THEN
+        RETURN 0;
     END IF;
-    RETURN coalesce(home.leapt_to, 0);
+    IF t < first OR EXISTS (SELECT FROM {schema}.entry x WHERE x.election = e AND x.token = t) THEN
+        RETURN first;
+    END IF;
+    counter := coalesce((SELECT x.counter FROM {schema}.election x WHERE x.name = e), 0);
+    IF t > counter THEN
+        RAISE EXCEPTION 'this election has never given a token as high as %', t USING ERRCODE = '22023';
+    END IF;
+    RETURN counter;
 END
 $$;
 
@@ -904,7 +912,7 @@ BEGIN
     PERFORM pg_advisory_xact_lock({schema}.fence_key_1(e));
     -- A new leader has to see what was written before: its snapshot may be older than the lock.
     PERFORM {schema}.check_snapshot_1();
-    lowest := {schema}.lowest_1(t, of);
+    lowest := {schema}.lowest_1(e, t, of);
     IF t >= lowest THEN
         INSERT INTO {schema}.mark AS m (election, store, token) VALUES (e, of, t)
             ON CONFLICT (election) DO UPDATE SET token = excluded.token
@@ -951,7 +959,7 @@ DECLARE
     lowest bigint;
 BEGIN
     PERFORM {schema}.begin_step_1();
-    lowest := {schema}.lowest_1(t, of);
+    lowest := {schema}.lowest_1(e, t, of);
     IF t >= lowest THEN
         BEGIN
             INSERT INTO {schema}.mark AS m (election, store, token, wanted) VALUES (e, of, 0, t)

@@ -257,6 +257,21 @@ async fn a_token_that_was_never_given_locks_nobody_out() {
     fixture.sql(&client, &fixture.new).await.unwrap();
 }
 
+/// A program that leads two of them has mixed them up.
+#[tokio::test]
+async fn a_token_of_another_election_locks_nobody_out() {
+    let (one, client) = (Fixture::new("one").await, client().await);
+    let other = Fixture::new("other").await;
+    let asked = async |token| sqlstate(one.sql(&client, token).await);
+    assert_eq!(asked(&other.new).await.as_deref(), Some("22023"), "above all that was given");
+    assert!(matches!(one.raise(&other.new).await, Err(FenceError::Misuse { .. })));
+    // A number is drawn, and no token given.
+    one.sessions[1].close().await.unwrap();
+    assert_eq!(asked(&other.new).await.as_deref(), Some("IN409"), "below what was drawn last");
+    assert!(matches!(one.raise(&other.new).await, Err(FenceError::Stale { .. })));
+    assert_eq!(asked(&one.old).await, None);
+}
+
 /// The fence of a schema of its own, in which each of these pieces gives way to the other.
 async fn change_fence(schema: &'static str, pieces: &[[&str; 2]]) {
     Fixture::in_schema(schema, schema, TTL).await;
@@ -442,7 +457,10 @@ async fn a_raise_with_a_token_of_another_store_leaves_the_mark_as_it_is() {
     let token = |number, store| FencingToken::new(Token::new(number).unwrap(), StoreId::new(store));
     fixture.raise(&token(7, "etcd-1")).await.unwrap();
     let replaced = fixture.raise(&token(9, "etcd-2")).await.unwrap_err();
-    assert!(matches!(&replaced, FenceError::StoreReplaced { mark_store, .. } if mark_store.as_str() == "etcd-1"), "{replaced:?}");
+    assert!(
+        matches!(&replaced, FenceError::StoreReplaced { mark_store, .. } if mark_store.as_str() == "etcd-1"),
+        "{replaced:?}"
+    );
     let e = format!("convert_to('{}', 'UTF8')", fixture.election);
     let older = format!("SELECT token || ' ' || store FROM incumbent.raise_mark_1({e}, 9, 'etcd-2')");
     assert_eq!(shared().await.sql(&older), "7 etcd-1");
