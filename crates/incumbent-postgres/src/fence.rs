@@ -68,6 +68,7 @@ impl PostgresFence {
     /// }
     /// ```
     pub async fn check(&self, transaction: &Transaction<'_>, token: &FencingToken) -> Result<(), FenceError> {
+        check_token(token)?;
         let (number, store) = (number(token.token), token.store.as_str());
         let params: [(&(dyn ToSql + Sync), Type); 3] =
             [(&self.election.as_str(), Type::TEXT), (&number, Type::INT8), (&store, Type::TEXT)];
@@ -96,6 +97,7 @@ impl PostgresFence {
     }
 
     async fn raise_to(&self, to: &FencingToken) -> Result<(), FenceError> {
+        check_token(to)?;
         let inner = &self.store.inner;
         // Once it is wanted, lower tokens are refused: the raise waits for those that are let
         // through already, and a leader of the past cannot keep it waiting with new ones.
@@ -119,6 +121,11 @@ impl Fence for PostgresFence {
 
 fn read(row: &SimpleQueryRow) -> Result<Mark, StoreError> {
     Ok(Mark { token: token(column(row, "token")?), store: StoreId::new(column::<&str>(row, "store")?) })
+}
+
+/// Before the database takes the name of its store for one, and keeps it.
+fn check_token(token: &FencingToken) -> Result<(), FenceError> {
+    Mark::admit(None, token).map(drop)
 }
 
 /// A mark that was reset stands at zero.

@@ -756,8 +756,8 @@ DECLARE
     is_unlimited boolean := current_setting('lock_timeout') = '0';
     stands record;
 BEGIN
-    IF token IS NULL OR token <= 0 OR election IS NULL OR election = '' THEN
-        RAISE EXCEPTION 'a fence needs an election and its token' USING ERRCODE = '22023';
+    IF token IS NULL OR token <= 0 OR election IS NULL OR election = '' OR store = '' THEN
+        RAISE EXCEPTION 'a fence needs an election and its token, and no store with an empty name' USING ERRCODE = '22023';
     END IF;
     -- Its locks are not those of the primary.
     IF pg_is_in_recovery() THEN

@@ -512,16 +512,50 @@ async fn a_mark_of_the_fifth_version_goes_on_in_the_latest() {
 
 /// Such as a variable of a shell's that is not set.
 #[tokio::test]
-async fn a_fence_without_an_election_or_a_token_is_refused() {
+async fn a_fence_without_an_election_a_token_or_the_name_of_a_store_is_refused() {
     let fixture = Fixture::new("without").await;
     let client = client().await;
     let (election, token) = (format!("'{}'", fixture.election), fixture.new.get().to_string());
-    let wrong = [("''", &*token), ("NULL", &token), (&election, "NULL"), (&election, "0"), (&election, "-1")];
+    let empty_store = format!("{token}, ''");
+    let wrong = [
+        ("''", &*token),
+        ("NULL", &token),
+        (&election, "NULL"),
+        (&election, "0"),
+        (&election, "-1"),
+        (&election, &empty_store),
+    ];
     for (election, token) in wrong {
         let refused = client.batch_execute(&format!("SELECT incumbent.fence({election}, {token})")).await;
         assert_eq!(sqlstate(refused).as_deref(), Some("22023"), "{election} {token}");
     }
+    let nameless = FencingToken::new(fixture.new.token, StoreId::new(""));
+    assert!(matches!(fixture.raise(&nameless).await, Err(FenceError::Limit { .. })));
     client.batch_execute(&format!("SELECT incumbent.fence({election}, {token})")).await.unwrap();
+}
+
+/// As the documentation says.
+#[tokio::test]
+async fn a_transaction_that_only_reads_may_ask_where_the_mark_stands_already_and_in_read_committed() {
+    let client = client().await;
+    for level in LEVELS {
+        let fixture = Fixture::new("reads").await;
+        let ask = async || {
+            client.batch_execute(&format!("ROLLBACK; BEGIN ISOLATION LEVEL {level} READ ONLY")).await.unwrap();
+            sqlstate(fixture.sql(&client, &fixture.old).await)
+        };
+        // Whatever else is committed in between has it run again.
+        let mut raising = None;
+        until("it is refused", async || {
+            raising = ask().await;
+            raising.as_deref() != Some("40001")
+        })
+        .await;
+        assert_eq!(raising.as_deref(), Some("25006"), "{level}");
+        fixture.raise(&fixture.old).await.unwrap();
+        let refused = (level != LEVELS[0]).then_some("25006");
+        assert_eq!(ask().await.as_deref(), refused, "{level}");
+    }
 }
 
 /// It is active for the server, which waits for what it has to say, and not idle.
