@@ -155,7 +155,7 @@ pub(crate) fn session_name() -> Result<String, StoreError> {
 #[derive(Debug)]
 pub(crate) struct RedisServer {
     connection: Connection,
-    script: &'static LazyLock<Code>,
+    script: &'static Code,
     address: String,
     key: String,
     /// Whether it writes to its disk before it answers. Read again after every failure, since
@@ -176,7 +176,7 @@ impl RedisServer {
 
     /// For tests: another script.
     #[cfg(test)]
-    pub(crate) fn with_script(self, script: &'static LazyLock<Code>) -> RedisServer {
+    pub(crate) fn with_script(self, script: &'static Code) -> RedisServer {
         RedisServer { script, ..self }
     }
 

@@ -13,6 +13,9 @@ use tokio::time::{Instant, sleep};
 use crate::keys;
 use crate::redlock::server::{Answer, GivenUp, Lock, Reply, Request, Server, Stay, Verb};
 
+/// What every wall clock says when a test begins, in milliseconds, unless it is stepped.
+const BEGINNING: i64 = 1_700_000_000_000;
+
 /// A rule of a server that a test leaves out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ServerRule {
@@ -115,6 +118,11 @@ impl Model {
         self.hash.age = i64::MAX / 4;
     }
 
+    /// This is the highest token that it knows.
+    pub(crate) fn count_from(&mut self, token: u64) {
+        self.hash.counter = token;
+    }
+
     /// Which store it belongs to. Empty: none.
     pub(crate) fn store(&self) -> &str {
         &self.hash.store
@@ -125,8 +133,9 @@ impl Model {
         !self.hash.store.is_empty() && self.hash.age >= ttl.as_millis() as i64 && !self.down
     }
 
-    fn wall(&self, now: Duration) -> i64 {
-        (now.as_millis() as i64) * self.rate / 1_000_000 + self.stepped
+    /// What its clock says, in milliseconds.
+    pub(crate) fn wall(&self, now: Duration) -> i64 {
+        BEGINNING + (now.as_millis() as i64) * self.rate / 1_000_000 + self.stepped
     }
 
     fn passed_since(&self, wall: i64, since: i64, of: i64) -> i64 {
@@ -173,13 +182,13 @@ impl Model {
                     return Reply::Refused;
                 }
                 self.hash.store = request.store.clone();
-                self.hash.counter = counter.unwrap_or(1_000);
+                self.hash.counter = counter.unwrap_or_else(|| founding_counter(wall));
                 self.hash.longest = longest.as_millis() as i64;
                 (self.hash.wait, self.hash.age, self.hash.aged) = (self.hash.longest, 0, wall);
                 return Reply::Done;
             }
             Verb::Empty { of } => {
-                if self.hash.store == *of {
+                if !of.is_empty() && self.hash.store == *of {
                     self.lose();
                 }
                 return Reply::Done;
@@ -335,6 +344,11 @@ impl Model {
         self.hash.counter = self.hash.counter.max(token);
         Reply::Done
     }
+}
+
+/// 2^20 tokens for each second since 1970.
+fn founding_counter(wall: i64) -> u64 {
+    (wall as f64 / 1_000.0 * 1_048_576.0).round_ties_even() as u64
 }
 
 fn shown(lock: Option<&Held>) -> Option<Lock> {
