@@ -9,6 +9,7 @@ mod connections;
 mod faults;
 mod fence;
 mod formats;
+mod foundings;
 mod harness;
 mod histories;
 mod hostile;

@@ -22,6 +22,8 @@ use crate::harness::connection;
 const BEGINNING: Duration = Duration::from_secs(1_700_000_000);
 const TIME: &str = "call('TIME')";
 const TIME_OF_TEST: &str = "call('MGET', 'seconds', 'micros')";
+/// All keys of a store.
+pub(crate) const KEYS: [&str; 8] = ["m", "s", "l", "e", "p", "o", "z", "h"];
 /// What no script is called.
 const UNKNOWN: &str = "0000000000000000000000000000000000000000";
 
@@ -69,7 +71,7 @@ impl TimedServer {
 
     /// Keeps what the store has now, as a replica that will lag.
     pub(crate) async fn keep(&self, prefix: &str) {
-        self.copy(&format!("{{{prefix}}}:"), &format!("kept-{prefix}:")).await;
+        self.copy(&KEYS, &format!("{{{prefix}}}:"), &format!("kept-{prefix}:")).await;
     }
 
     /// Another history of the server goes on from here, or from what was kept.
@@ -78,17 +80,38 @@ impl TimedServer {
         promote.cmd("REPLICAOF").arg("127.0.0.1").arg(1).cmd("REPLICAOF").arg("NO").arg("ONE");
         promote.exec_async(&mut self.direct.clone()).await.unwrap();
         if to_what_was_kept {
-            self.copy(&format!("kept-{prefix}:"), &format!("{{{prefix}}}:")).await;
+            self.put_back(prefix, &KEYS).await;
         }
     }
 
-    async fn copy(&self, from: &str, to: &str) {
+    /// These keys of the store are what was kept.
+    pub(crate) async fn put_back(&self, prefix: &str, keys: &[&str]) {
+        self.copy(keys, &format!("kept-{prefix}:"), &format!("{{{prefix}}}:")).await;
+    }
+
+    /// These keys of the store are gone.
+    pub(crate) async fn forget(&self, prefix: &str, keys: &[&str]) {
+        let keys = Vec::from_iter(keys.iter().map(|key| format!("{{{prefix}}}:{key}")));
+        let mut forget = redis::cmd("DEL");
+        forget.arg(keys).exec_async(&mut self.direct.clone()).await.unwrap();
+    }
+
+    /// The sessions that the store keeps, and the marks that it sets for some of them.
+    pub(crate) async fn sessions(&self, prefix: &str) -> Vec<String> {
+        let mut sessions = redis::cmd("ZRANGE");
+        sessions.arg(format!("{{{prefix}}}:s")).arg(0).arg(-1);
+        let names: Vec<String> = sessions.query_async(&mut self.direct.clone()).await.unwrap();
+        // One without a name is always there.
+        names.into_iter().filter(|name| !name.is_empty()).collect()
+    }
+
+    async fn copy(&self, keys: &[&str], from: &str, to: &str) {
         let mut copy = redis::pipe();
-        for key in ["m", "s", "l", "e", "p", "o", "z", "h"] {
+        for key in keys {
             copy.cmd("COPY").arg(format!("{from}{key}")).arg(format!("{to}{key}")).arg("REPLACE");
         }
         let copied: Vec<u8> = copy.query_async(&mut self.direct.clone()).await.unwrap();
-        assert_eq!(copied, [1; 8]);
+        assert_eq!(copied, vec![1; keys.len()]);
     }
 
     /// What no script that was run has written in it.
