@@ -63,7 +63,9 @@ impl Process {
         // itself, and bytes of any kind.
         let name = stat.iter().position(|byte| *byte == b'(')?;
         let rest = stat.iter().rposition(|byte| *byte == b')')? + 1;
-        let pid = |text: &str| text.parse().ok().map(Pid::from_raw);
+        // Of one that is ending just now the kernel says -1 for what it has left. Taken for a
+        // group, that would be signalled as process 1.
+        let pid = |text: &str| text.parse().ok().map(|raw: i32| Pid::from_raw(raw.max(0)));
         let own = pid(str::from_utf8(&stat[..name]).ok()?.trim())??;
         let fields: Vec<&str> = str::from_utf8(&stat[rest..]).ok()?.split_ascii_whitespace().collect();
         let field = |number: usize| fields.get(number - 3).copied();
@@ -144,7 +146,7 @@ fn scan() -> Result<Vec<Process>, Unreadable> {
 
 /// The processes of these numbers that are still there. What is no number is passed over.
 fn listed<'a>(numbers: impl Iterator<Item = &'a str>) -> Result<Vec<Process>, Unreadable> {
-    let pids = numbers.filter_map(|number| number.parse().ok().and_then(Pid::from_raw));
+    let pids = numbers.filter_map(|number| number.parse().ok().filter(|raw: &i32| *raw > 0).and_then(Pid::from_raw));
     pids.filter_map(|pid| Process::read(pid).transpose()).collect()
 }
 
@@ -162,6 +164,14 @@ mod tests {
         assert_eq!(process.pid, pid(42).unwrap());
         assert_eq!((process.parent, process.group, process.session), (pid(7), pid(42), pid(41)));
         assert_eq!((process.zombie, process.started), (false, 987654));
+    }
+
+    #[test]
+    fn a_process_that_is_ending_has_no_group_and_no_session_any_more() {
+        let stat = b"42 (sleep) Z 7 -1 -1 0 -1 4228108 1 2 3 4 5 6 7 8 20 0 1 0 987654 10 11\n";
+        let process = Process::parse(stat).unwrap();
+        assert_eq!((process.parent, process.group, process.session), (Pid::from_raw(7), None, None));
+        assert!(process.zombie);
     }
 
     #[test]
