@@ -63,9 +63,6 @@ impl Process {
         // itself, and bytes of any kind.
         let name = stat.iter().position(|byte| *byte == b'(')?;
         let rest = stat.iter().rposition(|byte| *byte == b')')? + 1;
-        // Of one that is ending just now the kernel says -1 for what it has left. Taken for a
-        // group, that would be signalled as process 1.
-        let pid = |text: &str| text.parse().ok().map(|raw: i32| Pid::from_raw(raw.max(0)));
         let own = pid(str::from_utf8(&stat[..name]).ok()?.trim())??;
         let fields: Vec<&str> = str::from_utf8(&stat[rest..]).ok()?.split_ascii_whitespace().collect();
         let field = |number: usize| fields.get(number - 3).copied();
@@ -78,6 +75,13 @@ impl Process {
             started: field(22)?.parse().ok()?,
         })
     }
+}
+
+/// What the kernel writes for a process: none, if it is no process; `None`, if it is no number. Of
+/// one that is ending just now it says -1 for what it has left. Taken for a group, that would be
+/// signalled as process 1.
+fn pid(text: &str) -> Option<Option<Pid>> {
+    text.parse().ok().map(|raw: i32| Pid::from_raw(raw.max(0)))
 }
 
 /// The children of a process.
@@ -146,7 +150,7 @@ fn scan() -> Result<Vec<Process>, Unreadable> {
 
 /// The processes of these numbers that are still there. What is no number is passed over.
 fn listed<'a>(numbers: impl Iterator<Item = &'a str>) -> Result<Vec<Process>, Unreadable> {
-    let pids = numbers.filter_map(|number| number.parse().ok().filter(|raw: &i32| *raw > 0).and_then(Pid::from_raw));
+    let pids = numbers.filter_map(|number| pid(number)?);
     pids.filter_map(|pid| Process::read(pid).transpose()).collect()
 }
 
