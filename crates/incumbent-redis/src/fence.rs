@@ -10,6 +10,7 @@ use redis::{FromRedisValue, RedisError, Value};
 use crate::RedisStore;
 use crate::connection::Connection;
 use crate::error::classify;
+use crate::keys::parse_so_many_digits;
 use crate::step::Code;
 
 /// What is written before every guarded script, and can be written before one in any language.
@@ -273,8 +274,7 @@ pub(crate) fn digits(token: Option<Token>) -> String {
 
 /// `None`: they are damaged.
 fn parse_digits(digits: &str) -> Option<Option<Token>> {
-    let is_whole = digits.len() == 19 && digits.bytes().all(|digit| digit.is_ascii_digit());
-    if is_whole { digits.parse().ok().map(Token::new) } else { None }
+    parse_so_many_digits(digits, 19).map(Token::new)
 }
 
 /// As the script takes it apart.

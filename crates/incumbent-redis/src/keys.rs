@@ -104,7 +104,12 @@ pub(crate) fn digits(number: u64) -> String {
 
 /// A number that a script wrote.
 pub(crate) fn parse_digits(text: &str) -> Option<u64> {
-    let is_digits = text.len() == DIGITS && text.bytes().all(|digit| digit.is_ascii_digit());
+    parse_so_many_digits(text, DIGITS)
+}
+
+/// The same, where it has another width.
+pub(crate) fn parse_so_many_digits(text: &str, width: usize) -> Option<u64> {
+    let is_digits = text.len() == width && text.bytes().all(|digit| digit.is_ascii_digit());
     if is_digits { text.parse().ok() } else { None }
 }
 
