@@ -676,6 +676,7 @@ mod tests {
     use incumbent::store::memory::{MemoryStore, Shape};
     use incumbent::store::{Clock, TokioClock};
     use incumbent::{Client, LossReason};
+    use incumbent_testkit::patience::until;
 
     use super::*;
 
@@ -706,20 +707,15 @@ mod tests {
         let looking = client().await.unwrap().election("e").unwrap();
         let url = StoreUrl::in_directory(std::path::Path::new("/nowhere"));
         let name = looking.name().clone();
-        let said = tokio::time::timeout(Duration::from_secs(600), async {
-            loop {
-                let status = looking.status().await.unwrap().into_inner();
-                let vacancy = Vacancy::of(&status).map(|vacancy| (vacancy.word(), vacancy.sentence(&name, &url, None)));
-                match vacancy {
-                    Some(("holding", sentence)) => break (status.paused.is_some(), sentence),
-                    other => drop(other),
-                }
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        });
-        let (paused, sentence) = said.await.expect("it says so before anything else");
+        until("it says so before anything else", async || {
+            let status = looking.status().await.unwrap().into_inner();
+            Vacancy::of(&status).map(Vacancy::word) == Some("holding")
+        })
+        .await;
+        let status = looking.status().await.unwrap().into_inner();
+        let sentence = Vacancy::of(&status).unwrap().sentence(&name, &url, None);
         assert!(
-            paused
+            status.paused.is_some()
                 && sentence.contains(&format!("a (token {token})"))
                 && sentence.contains("until its work has stopped"),
             "{sentence}"
