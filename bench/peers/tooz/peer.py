@@ -40,8 +40,9 @@ def handovers(endpoint, rounds):
 
 
 def idle(endpoint, followers):
-    leader = connect(endpoint)
-    assert lock(leader, "idle", 0).acquire()
+    # A lock that nobody refers to any more is released.
+    held = lock(connect(endpoint), "idle", 0)
+    assert held.acquire()
     for _ in range(followers):
         waiting = lock(connect(endpoint), "idle", 0)
         threading.Thread(target=waiting.acquire, daemon=True).start()

@@ -196,11 +196,14 @@ impl Bench {
         for turn in 0..TURNS {
             for round in 0..HANDOVERS {
                 times[0].push(handover(&store, [&one, &other], &format!("handover-{turn}-{round}"), SETTLE).await);
+                // Whoever has rested is slower than one who has just worked: ours has rested, too.
+                tokio::time::sleep(SETTLE).await;
                 let start = Instant::now();
                 raw.batch_execute("NOTIFY bench").await.expect("a notification");
                 heard.recv().await.expect("it is heard");
                 notified.push(start.elapsed());
                 raw.batch_execute("INSERT INTO bare VALUES ('office')").await.expect("a row");
+                tokio::time::sleep(SETTLE).await;
                 let start = Instant::now();
                 raw.batch_execute("BEGIN; DELETE FROM bare WHERE name = 'office'; COMMIT; NOTIFY bench")
                     .await
