@@ -444,27 +444,27 @@ mod tests {
         let step = Step::Locks("SELECT step()".to_owned());
         let serve = async {
             let query = asked(&mut server).await;
-            answer(&mut server, &query, 6).await;
+            answer(&mut server, &query, 7).await;
             query
         };
         let (rows, query) = tokio::join!(open.step("a step", Effect::Write, &step), serve);
         assert_eq!(rows.unwrap().len(), 1, "other statements answer, too");
         let words = |statement: &str| statement.split_whitespace().next().map(str::to_owned);
         let statements = Vec::from_iter(query.trim_end_matches('\0').split(';').filter_map(words));
-        let sends_rows_late = ["BEGIN", "SELECT", "DECLARE", "MOVE", "COMMIT", "SELECT", "FETCH", "CLOSE"];
+        let sends_rows_late = ["BEGIN", "SELECT", "CLOSE", "DECLARE", "MOVE", "COMMIT", "SELECT", "FETCH", "CLOSE"];
         assert_eq!(statements, sends_rows_late, "{query}");
 
-        // Behind the proof: DECLARE, MOVE, COMMIT, SELECT, FETCH.
-        let outcomes = [2, 3, 4].map(|completed| (completed, Effect::Write));
-        for (completed, effect) in [(1, Effect::Write), (3, Effect::None)].into_iter().chain(outcomes) {
-            let undone = completed < 3 || effect == Effect::None;
+        // Behind the proof: CLOSE, DECLARE, MOVE, COMMIT, SELECT, FETCH.
+        let outcomes = [3, 4, 5].map(|completed| (completed, Effect::Write));
+        for (completed, effect) in [(2, Effect::Write), (4, Effect::None)].into_iter().chain(outcomes) {
+            let undone = completed < 4 || effect == Effect::None;
             match given_up_after(completed, effect).await.unwrap_err() {
                 StoreError::Unavailable { .. } if undone => {}
                 StoreError::OutcomeUnknown { .. } if !undone => {}
                 error => panic!("after {completed}: {error:?}"),
             }
         }
-        assert_eq!(given_up_after(5, Effect::Write).await.unwrap().len(), 1, "all of it has come");
+        assert_eq!(given_up_after(6, Effect::Write).await.unwrap().len(), 1, "all of it has come");
     }
 
     /// There is no server.

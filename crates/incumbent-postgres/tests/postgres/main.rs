@@ -9,6 +9,7 @@ mod fence;
 mod harness;
 mod histories;
 mod hostile;
+mod leftovers;
 mod locks;
 mod pooler;
 mod replay;
