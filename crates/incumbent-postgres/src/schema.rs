@@ -11,10 +11,10 @@ use crate::message::{BEGIN, ask};
 
 /// The version that this library makes and speaks. The functions have it in their names, so that
 /// two versions of the library can run side by side during a roll-out.
-const VERSION: i64 = 6;
+const VERSION: i64 = 7;
 /// Of `schema.sql` in that version, so that no change of it goes without another version.
 #[cfg(test)]
-const CHECKSUM: u64 = 0xff90_c873_a6fb_cf79;
+const CHECKSUM: u64 = 0x9364_4de9_668a_ab43;
 
 const DDL: &str = include_str!("schema.sql");
 
@@ -194,7 +194,7 @@ pub fn schema_ddl(schema: &str) -> Result<String, StoreError> {
          --   GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO a_role;\n\
          -- Those who only write behind its fence:\n\
          --   GRANT USAGE ON SCHEMA {schema} TO a_writer;\n\
-         --   GRANT EXECUTE ON FUNCTION {schema}.fence TO a_writer;\n\
+         --   GRANT EXECUTE ON FUNCTION {schema}.fence, {schema}.refuse_lower TO a_writer;\n\
          \n{}",
         checked.ddl()
     ))

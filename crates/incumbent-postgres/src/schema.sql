@@ -170,6 +170,16 @@ BEGIN
 END
 $$;
 
+-- The commit waits for the disk, and for the standbys that are waited for, whatever the user's defaults
+-- are. Here and not in a SET clause of the function, which ends before the commit.
+CREATE OR REPLACE FUNCTION {schema}.commit_durably_1() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+END
+$$;
+
 -- What comes first in every step. An isolation level with one snapshot for the whole transaction
 -- would undo "lock first, read later".
 CREATE OR REPLACE FUNCTION {schema}.begin_step_1() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
@@ -180,10 +190,7 @@ BEGIN
         RAISE EXCEPTION 'a step of an election runs in READ COMMITTED only, and this transaction is %',
             upper(current_setting('transaction_isolation')) USING ERRCODE = 'IN001';
     END IF;
-    -- Here and not in a SET clause of the function, which ends before the commit.
-    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
-    END IF;
+    PERFORM {schema}.commit_durably_1();
     PERFORM set_config('lock_timeout', '2s', true);
     here := {schema}.history_1();
     IF NOT EXISTS (SELECT FROM {schema}.store WHERE history = here) THEN
@@ -756,9 +763,7 @@ DECLARE
     is_unlimited boolean := current_setting('lock_timeout') = '0';
     stands record;
 BEGIN
-    IF token IS NULL OR token <= 0 OR election IS NULL OR election = '' OR store = '' THEN
-        RAISE EXCEPTION 'a fence needs an election and its token, and no store with an empty name' USING ERRCODE = '22023';
-    END IF;
+    PERFORM {schema}.check_fence_arguments_1(election, token, store);
     -- Its locks are not those of the primary.
     IF pg_is_in_recovery() THEN
         RAISE EXCEPTION 'a fence guards writes, and this server is a standby, which takes none' USING ERRCODE = '25006';
@@ -809,17 +814,53 @@ BEGIN
             END;
         END IF;
     END IF;
-    IF stands.store <> of THEN
-        RAISE EXCEPTION 'the mark of % comes from the store %, and this token from %', election, stands.store, of
-            USING ERRCODE = 'IN410', DETAIL = stands.token::text || ' ' || stands.store, HINT = format(
-                'An operator decides. Once no leader of the store %s runs: SELECT {schema}.reset_mark_1(convert_to(%L, ''UTF8''), %L)',
-                stands.store, election, of);
-    END IF;
-    IF token < stands.lowest THEN
-        RAISE EXCEPTION 'token % of % is stale: the fence was shown %', token, election, stands.lowest
-            USING ERRCODE = 'IN409', DETAIL = stands.lowest::text, HINT = 'Another leads. Give up, and do not try again with this token.';
+    IF stands.store <> of OR token < stands.lowest THEN
+        PERFORM {schema}.refuse_1(election, token, of, stands.store, stands.token, stands.lowest);
     END IF;
     PERFORM {schema}.bound_idle_1(e, token);
+END
+$$;
+
+-- Raises what a fence says to those whom it does not let through.
+CREATE OR REPLACE FUNCTION {schema}.refuse_1(
+    election text, token bigint, of text, mark_store text, mark_token bigint, lowest bigint
+) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF mark_store <> of THEN
+        RAISE EXCEPTION 'the mark of % comes from the store %, and this token from %', election, mark_store, of
+            USING ERRCODE = 'IN410', DETAIL = mark_token::text || ' ' || mark_store, HINT = format(
+                'An operator decides. Once no leader of the store %s runs: SELECT {schema}.reset_mark_1(convert_to(%L, ''UTF8''), %L)',
+                mark_store, election, of);
+    END IF;
+    RAISE EXCEPTION 'token % of % is stale: the fence was shown %', token, election, lowest
+        USING ERRCODE = 'IN409', DETAIL = lowest::text, HINT = 'Another leads. Give up, and do not try again with this token.';
+END
+$$;
+
+-- What a new leader does first whose library does not attach a fence: by itself, as a statement of its
+-- own. Lower tokens are refused from then on, and so its first fence() waits for those only that
+-- are open. Without this, transactions of the leader before that overlap keep it waiting for ever.
+CREATE OR REPLACE FUNCTION {schema}.refuse_lower(election text, token bigint, store text DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    of text := coalesce(store, (SELECT s.id FROM {schema}.store s));
+    stands record;
+BEGIN
+    PERFORM {schema}.check_fence_arguments_1(election, token, store);
+    SELECT w.token, w.store INTO stands FROM {schema}.want_mark_1(convert_to(election, 'UTF8'), token, of) w;
+    IF stands.store <> of OR token < stands.token THEN
+        PERFORM {schema}.refuse_1(election, token, of, stands.store, stands.token, stands.token);
+    END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION {schema}.check_fence_arguments_1(election text, token bigint, store text) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF token IS NULL OR token <= 0 OR election IS NULL OR election = '' OR store = '' THEN
+        RAISE EXCEPTION 'a fence needs an election and its token, and no store with an empty name' USING ERRCODE = '22023';
+    END IF;
 END
 $$;
 
@@ -828,15 +869,23 @@ $$;
 CREATE OR REPLACE FUNCTION {schema}.check_snapshot_1() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     seen pg_snapshot := pg_current_snapshot();
-    unseen bigint := pg_snapshot_xmax(seen)::text::bigint;
+    later bigint := pg_snapshot_xmax(seen)::text::bigint;
+    has_committed boolean := false;
 BEGIN
-    -- The series comes one by one where it stands, and as a whole behind FROM.
-    IF current_setting('transaction_isolation') <> 'read committed' AND EXISTS (
-        SELECT FROM (
-            SELECT pg_snapshot_xip(seen) AS id
-            UNION ALL SELECT generate_series(unseen, pg_current_xact_id()::text::bigint - 1)::text::xid8
-        ) later WHERE pg_xact_status(later.id) = 'committed'
-    ) THEN
+    IF current_setting('transaction_isolation') = 'read committed' THEN
+        RETURN;
+    END IF;
+    has_committed := EXISTS (SELECT FROM pg_snapshot_xip(seen) id WHERE pg_xact_status(id) = 'committed');
+    -- Those that have begun since, up to the newest, which is not our own: ours may be an old one. There
+    -- is no function that tells the newest; whoever asks about the one after it is told that it is wrong.
+    BEGIN
+        WHILE NOT has_committed LOOP
+            has_committed := pg_xact_status(later::text::xid8) = 'committed';
+            later := later + 1;
+        END LOOP;
+    EXCEPTION WHEN invalid_parameter_value THEN
+    END;
+    IF has_committed THEN
         RAISE EXCEPTION 'others have committed since the snapshot of this transaction was taken'
             USING ERRCODE = '40001', HINT = 'Run the transaction again, with the fence as its first statement.';
     END IF;
@@ -909,6 +958,8 @@ RETURNS TABLE (token bigint, store text) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     lowest bigint;
 BEGIN
+    -- Lost in a crash, a mark would let those through again whom it has refused.
+    PERFORM {schema}.commit_durably_1();
     PERFORM pg_advisory_xact_lock({schema}.fence_key_1(e));
     -- A new leader has to see what was written before: its snapshot may be older than the lock.
     PERFORM {schema}.check_snapshot_1();

@@ -110,7 +110,8 @@ async fn a_role_that_writes_behind_the_fence_may_call_the_fence_and_nothing_else
     let client = raw(&url_of("writes", "postgres", "").await).await;
     let ask = "SELECT for_writers.fence('jobs', 7, 'etcd-1')";
     assert_eq!(sqlstate(client.batch_execute(ask).await).as_deref(), Some("42501"));
-    server.sql("GRANT EXECUTE ON FUNCTION for_writers.fence TO writes");
+    server.sql("GRANT EXECUTE ON FUNCTION for_writers.fence, for_writers.refuse_lower TO writes");
+    client.batch_execute("SELECT for_writers.refuse_lower('jobs', 7, 'etcd-1')").await.unwrap();
     client.batch_execute(ask).await.unwrap();
     assert_eq!(server.sql("SELECT token FROM for_writers.mark"), "7");
     for other in ["reset_mark_1('jobs', 'etcd-2')", "raise_mark_1('jobs', 8, 'etcd-1')", "open_1(1000000)"] {

@@ -41,7 +41,11 @@ impl Fixture {
     }
 
     async fn in_schema(schema: &'static str, test: &str, ttl: Duration) -> Fixture {
-        let store = store(&format!("{}?schema={schema}", shared().await.url()));
+        Fixture::at(shared().await, schema, test, ttl).await
+    }
+
+    async fn at(server: &PostgresServer, schema: &'static str, test: &str, ttl: Duration) -> Fixture {
+        let store = store(&format!("{}?schema={schema}", server.url()));
         let election = name(test);
         let mut tokens = Vec::new();
         let mut sessions = Vec::new();
@@ -154,7 +158,12 @@ async fn raise_in_transaction(client: &Client, level: &str, fixture: &Fixture) {
 #[tokio::test]
 async fn a_new_leader_that_raises_the_mark_sees_all_that_the_one_before_has_written() {
     let (old, new) = (client().await, Writer::new().await);
-    for (level, when) in LEVELS.into_iter().flat_map(|level| (0..3).map(move |when| (level, when))) {
+    // With a number of its own from the beginning, as one that has asked another fence before, its
+    // transaction is not the newest when it asks.
+    let cases = LEVELS
+        .into_iter()
+        .flat_map(|level| [(0, false), (0, true), (1, true), (1, false), (2, false)].map(|case| (level, case)));
+    for (level, (when, is_numbered)) in cases {
         let fixture = Fixture::with_ttl("predecessor", 200 * TTL).await;
         fixture.raise(&fixture.old).await.unwrap();
         let job = format!("done_{:x}", incumbent_testkit::conformance::unique());
@@ -167,6 +176,9 @@ async fn a_new_leader_that_raises_the_mark_sees_all_that_the_one_before_has_writ
             old.batch_execute(&write).await.unwrap();
         }
         begin(&new.client, level).await;
+        if is_numbered {
+            new.client.batch_execute("SELECT pg_current_xact_id()").await.unwrap();
+        }
         if when == 0 {
             old.batch_execute(&write).await.unwrap();
         }
@@ -186,14 +198,63 @@ async fn a_new_leader_that_raises_the_mark_sees_all_that_the_one_before_has_writ
             tokio::join!(fixture.sql(&new.client, &fixture.new), commit).0
         };
         if level != LEVELS[0] {
-            assert_eq!(sqlstate(asked).as_deref(), Some("40001"), "{level}, {when}");
+            assert_eq!(sqlstate(asked).as_deref(), Some("40001"), "{level}, {when}, {is_numbered}");
             raise_in_transaction(&new.client, level, &fixture).await;
             asked = Ok(());
         }
         asked.unwrap();
         let seen: i64 = new.client.query_one(&count, &[]).await.unwrap().get(0);
-        assert_eq!(seen, 1, "{level}, {when}: job 7 would be done again");
+        assert_eq!(seen, 1, "{level}, {when}, {is_numbered}: job 7 would be done again");
         new.client.batch_execute("COMMIT").await.unwrap();
+    }
+}
+
+/// A user that does not wait for the disk loses what it has written last, and no more than that.
+#[tokio::test]
+async fn a_mark_that_was_raised_outlives_a_crash_whether_or_not_its_user_waits_for_the_disk() {
+    let mut server = PostgresServer::start_with(&["wal_writer_delay=10s"]).await;
+    let fixture = Fixture::at(&server, "incumbent", "durable", TTL).await;
+    for commit in ["off", "local"] {
+        let client = raw(&server.url()).await;
+        client.batch_execute(&format!("SET synchronous_commit = {commit}; BEGIN")).await.unwrap();
+        fixture.sql(&client, &fixture.new).await.unwrap();
+        client.batch_execute("COMMIT").await.unwrap();
+        server.restart().await;
+        let client = raw(&server.url()).await;
+        assert_eq!(sqlstate(fixture.sql(&client, &fixture.old).await).as_deref(), Some("IN409"), "{commit}");
+        server.sql("DELETE FROM incumbent.mark");
+    }
+}
+
+/// For programs whose library attaches no fence, and which one that works with SQL alone calls.
+#[tokio::test]
+async fn a_new_leader_that_has_lower_tokens_refused_waits_for_those_that_are_open_and_for_no_others() {
+    let (open, client) = (client().await, client().await);
+    let fixture = Fixture::with_ttl("refuses", 200 * TTL).await;
+    let refuse = async |token: i64, store: &str| {
+        let (election, sql) = (fixture.election.as_str(), "SELECT incumbent.refuse_lower($1, $2, $3)");
+        sqlstate(client.execute(sql, &[&election, &token, &Some(store).filter(|store| *store != "ours")]).await)
+    };
+    let number = |token: &FencingToken| i64::try_from(token.get()).unwrap();
+    let (old, new) = (number(&fixture.old), number(&fixture.new));
+    assert_eq!(refuse(old, "ours").await, None);
+    // Who has raised the mark holds it until its end.
+    fixture.sql(&open, &fixture.old).await.unwrap();
+    begin(&open, LEVELS[0]).await;
+    fixture.sql(&open, &fixture.old).await.unwrap();
+    assert_eq!(refuse(new, "ours").await, None, "it waits for nobody");
+    for level in LEVELS {
+        begin(&client, level).await;
+        assert_eq!(sqlstate(fixture.sql(&client, &fixture.old).await).as_deref(), Some("IN409"), "{level}");
+        client.batch_execute("ROLLBACK").await.unwrap();
+    }
+    open.batch_execute("COMMIT").await.expect("it was let in before");
+    within(fixture.sql(&client, &fixture.new)).await.unwrap();
+
+    assert_eq!(refuse(old, "ours").await.as_deref(), Some("IN409"));
+    assert_eq!(refuse(new, "etcd-1").await.as_deref(), Some("IN410"));
+    for (token, store) in [(0, "ours"), (new, ""), (i64::MAX, "ours")] {
+        assert_eq!(refuse(token, store).await.as_deref(), Some("22023"), "{token} of {store:?}");
     }
 }
 
