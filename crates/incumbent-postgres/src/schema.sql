@@ -443,16 +443,18 @@ CREATE OR REPLACE FUNCTION {schema}.open_1(ttl_us bigint)
 RETURNS TABLE (id bytea, granted_us bigint, store text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
+DECLARE
+    -- An hour at most, whoever calls: after a failover nobody leads for the longest that was granted.
+    granted bigint := least(greatest(open_1.ttl_us, 100000), 3600000000);
 BEGIN
     PERFORM {schema}.begin_step_1();
-    UPDATE {schema}.store x SET longest_us = open_1.ttl_us WHERE x.longest_us < open_1.ttl_us;
+    UPDATE {schema}.store x SET longest_us = granted WHERE x.longest_us < granted;
     -- Now and then: what nobody visits any more.
     IF random() < 0.02 THEN
         PERFORM {schema}.sweep_1(interval '1 hour');
     END IF;
     RETURN QUERY INSERT INTO {schema}.session AS x (id, ttl_us, expires_at)
-        VALUES (uuid_send(gen_random_uuid()), open_1.ttl_us,
-            clock_timestamp() + open_1.ttl_us * interval '1 microsecond')
+        VALUES (uuid_send(gen_random_uuid()), granted, clock_timestamp() + granted * interval '1 microsecond')
         RETURNING x.id, x.ttl_us, (SELECT s.id FROM {schema}.store s);
 END
 $$;
@@ -964,7 +966,9 @@ BEGIN
     -- A new leader has to see what was written before: its snapshot may be older than the lock.
     PERFORM {schema}.check_snapshot_1();
     lowest := {schema}.lowest_1(e, t, of);
-    IF t >= lowest THEN
+    -- Not where another transaction with this token has raised it, while we waited for the lock: that
+    -- would lock the mark's row, and a successor could not say what it wants.
+    IF t >= lowest AND NOT EXISTS (SELECT FROM {schema}.mark m WHERE m.election = e AND m.store = of AND m.token >= t) THEN
         INSERT INTO {schema}.mark AS m (election, store, token) VALUES (e, of, t)
             ON CONFLICT (election) DO UPDATE SET token = excluded.token
             WHERE m.store = excluded.store AND m.token < excluded.token;

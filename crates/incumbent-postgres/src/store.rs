@@ -202,7 +202,7 @@ impl Inner {
     }
 
     async fn open_session(self: &Arc<Self>, ttl: Duration) -> Result<Arc<dyn Session>, StoreError> {
-        let open = self.schema.call("open_1", &[&micros(ttl.clamp(SMALLEST_TTL, LONGEST_TTL))]);
+        let open = self.schema.call("open_1", &[&micros(ttl)]);
         let rows = self.write("opening a session", open).await?;
         let (id, granted, store_id) = answer::session(&rows)?;
         Ok(Arc::new(PostgresSession::new(self.clone(), id, store_id, granted)))

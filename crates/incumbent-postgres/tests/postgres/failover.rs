@@ -740,6 +740,12 @@ async fn a_session_is_granted_an_hour_at_most() {
     let session = store(&server.url()).open_session(Duration::from_secs(30 * 24 * 3_600)).await.unwrap();
     assert_eq!(session.liveness().ttl, Duration::from_secs(3_600));
     session.close().await.unwrap();
+    // Whoever takes part may call the function, too.
+    for (asked, granted) in [(i64::MAX, "3600000000"), (i64::MIN, "100000")] {
+        let open = format!("SELECT granted_us FROM incumbent.open_1({asked})");
+        assert_eq!(server.sql(&open), granted, "{asked}");
+    }
+    assert_eq!(server.sql("SELECT longest_us FROM incumbent.store"), "3600000000");
 }
 
 fn restore(dump: &[u8], url: &str) {

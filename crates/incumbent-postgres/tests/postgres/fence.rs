@@ -258,6 +258,28 @@ async fn a_new_leader_that_has_lower_tokens_refused_waits_for_those_that_are_ope
     }
 }
 
+/// Several of a new leader's first transactions at once: one raises the mark, and the next has the
+/// lock alone for nothing.
+#[tokio::test]
+async fn a_transaction_that_has_waited_to_raise_a_mark_that_was_raised_meanwhile_keeps_nobody_from_wanting_more() {
+    let fixture = Fixture::with_ttl("waited-for-nothing", 200 * TTL).await;
+    let (first, second) = (Writer::new().await, Writer::new().await);
+    begin(&first.client, LEVELS[0]).await;
+    fixture.sql(&first.client, &fixture.old).await.unwrap();
+    begin(&second.client, LEVELS[0]).await;
+    let commit = async {
+        second.until_behind(&first).await;
+        first.client.batch_execute("COMMIT").await.unwrap();
+    };
+    let (asked, ()) = tokio::join!(fixture.sql(&second.client, &fixture.old), commit);
+    asked.unwrap();
+    let (election, token) = (fixture.election.as_str(), i64::try_from(fixture.new.token.get()).unwrap());
+    let refuse = "SELECT incumbent.refuse_lower($1, $2)";
+    first.client.execute(refuse, &[&election, &token]).await.expect("it waits for nobody");
+    assert_eq!(sqlstate(fixture.sql(&first.client, &fixture.old).await).as_deref(), Some("IN409"));
+    second.client.batch_execute("COMMIT").await.expect("it was let in before");
+}
+
 /// What is said of a mark that is newer than the snapshot.
 fn refusal(level: &str) -> &'static str {
     if level == LEVELS[0] { "IN409" } else { "40001" }
