@@ -108,6 +108,9 @@ fn advice(error: &StoreError) -> Option<&'static str> {
         _ => None,
     });
     by_cause.or_else(|| match (error, error.fault()) {
+        (StoreError::Missing { .. }, _) => {
+            Some("unless its name is wrong, `incumbent run` and `incumbent campaign` create it")
+        }
         (_, Fault::Unavailable) => Some("check that it is running and can be reached, then try again"),
         (_, Fault::OutcomeUnknown) => Some("check `incumbent status`, and repeat the command if necessary"),
         (StoreError::Corrupt { .. }, _) => {

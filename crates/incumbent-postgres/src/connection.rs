@@ -19,9 +19,9 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::{AsyncMessage, Client, Notification, SimpleQueryRow};
 
 use crate::connector::{Connecting, Connector, Messages, named};
-use crate::error::{classify, is_full};
+use crate::error::{classify, is_full, is_undefined_function};
 use crate::message::{BEGIN, ask, ask_and_commit_first};
-use crate::schema::{Dialled, Schema};
+use crate::schema::{Dialled, Found, Schema};
 
 /// How long a connection may take to come up, the schema included.
 pub(crate) const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -60,6 +60,8 @@ pub(crate) struct Link {
 /// A statement that is a transaction of its own, and how much may be sent of its answer before the
 /// commit: see [`ask_and_commit_first`].
 pub(crate) enum Step {
+    /// It asks the server, and nothing of the schema.
+    OfServer(String),
     /// It keeps nobody waiting, however long it takes: its rows are sent as they are found.
     LocksNothing(String),
     /// Its rows are sent once it is committed.
@@ -77,6 +79,8 @@ pub(crate) struct Open {
     answered: Instant,
     /// How often the server has said that no standby has confirmed a commit.
     unconfirmed: Arc<AtomicU64>,
+    /// What it has found of the schema.
+    found: Found,
     /// Dropped with it: the driver then ends.
     _held: oneshot::Sender<()>,
 }
@@ -112,11 +116,11 @@ impl Link {
             let (turn, open) = tokio::select! {
                 biased;
                 _ = &mut given_up => return Ok(Vec::new()),
-                ready = link.ready() => ready?,
+                ready = link.ready_for(effect, &step) => ready?,
             };
             let what = named(what, &*link.connector);
             let rows = {
-                let mut answer = pin!(open.step(&what, effect, &step));
+                let mut answer = pin!(open.step(&what, effect, &step, &link.schema));
                 tokio::select! {
                     biased;
                     rows = &mut answer => rows?,
@@ -137,6 +141,38 @@ impl Link {
             Effect::Write => StoreError::unknown(what, error),
             Effect::None => StoreError::unavailable(what, error),
         })?
+    }
+
+    /// A turn, and a connection for it that has found what the step needs. Only what writes makes
+    /// the schema, or brings it up to date: who makes it owns it, and who reads may do so in the
+    /// wrong place.
+    async fn ready_for(
+        self: &Arc<Self>,
+        effect: Effect,
+        step: &Step,
+    ) -> Result<(Option<SemaphorePermit<'_>>, Open), StoreError> {
+        let (turn, mut open) = self.ready().await?;
+        if open.found.is_ready() || matches!(step, Step::OfServer(_)) {
+            return Ok((turn, open));
+        }
+        let link = self.clone();
+        // A task, like that of a dial: what takes longer than a call may is found done by the next.
+        let looked = tokio::spawn(async move {
+            let connector = &*link.connector;
+            let dialled = Dialled { client: &open.client, connector };
+            let found = match effect {
+                Effect::Write => in_time(connector, link.schema.make(&dialled)).await?,
+                Effect::None => in_time(connector, link.schema.find(&dialled)).await?,
+            };
+            open.found = found;
+            Ok::<_, StoreError>(open)
+        });
+        let open = looked.await.map_err(|error| StoreError::unavailable(CONNECTING, error))??;
+        if matches!(open.found, Found::Missing) {
+            self.put_back(open);
+            return Err(self.schema.missing(&*self.connector));
+        }
+        Ok((turn, open))
     }
 
     /// A turn, and a connection for it.
@@ -190,13 +226,13 @@ impl Link {
         dialled.map_err(|error| StoreError::unavailable(CONNECTING, error))?
     }
 
-    /// Makes a connection to a server that takes writes, and the schema if it is missing.
+    /// Makes a connection to a server that takes writes, and looks for the schema.
     async fn dial(&self) -> Result<Open, StoreError> {
         let connector = &*self.connector;
         let (unheard, _) = mpsc::unbounded_channel();
         let dialled = async {
-            let open = connect(connector, connector.connect(), unheard).await?;
-            self.schema.find_or_make(&Dialled { client: &open.client, connector }).await?;
+            let mut open = connect(connector, connector.connect(), unheard).await?;
+            open.found = self.schema.find(&Dialled { client: &open.client, connector }).await?;
             Ok(open)
         };
         in_time(connector, dialled).await
@@ -262,14 +298,25 @@ impl Open {
         !self.client.is_closed()
     }
 
-    async fn step(&self, what: &str, effect: Effect, step: &Step) -> Result<Vec<SimpleQueryRow>, StoreError> {
+    async fn step(
+        &self,
+        what: &str,
+        effect: Effect,
+        step: &Step,
+        schema: &Schema,
+    ) -> Result<Vec<SimpleQueryRow>, StoreError> {
         let unconfirmed = self.unconfirmed.load(Ordering::SeqCst);
         let answer = match step {
-            Step::LocksNothing(step) => ask(&self.client, BEGIN, step, "COMMIT").await,
+            Step::OfServer(step) | Step::LocksNothing(step) => ask(&self.client, BEGIN, step, "COMMIT").await,
             Step::Locks(step) => ask_and_commit_first(&self.client, step).await,
             Step::LocksAndTells { step, tell } => ask(&self.client, BEGIN, step, &format!("COMMIT; {tell}")).await,
         };
-        let rows = answer.map_err(|refusal| classify(refusal, effect, what))?;
+        let rows = answer.map_err(|refusal| match &self.found {
+            Found::Older { version, owner, .. } if is_undefined_function(&refusal) => {
+                schema.too_old(what, *version, owner)
+            }
+            _ => classify(refusal, effect, what),
+        })?;
         if self.unconfirmed.load(Ordering::SeqCst) != unconfirmed {
             let what =
                 format!("{what}: the wait for a standby was cancelled, and the change may be lost with the server");
@@ -293,7 +340,7 @@ pub(crate) async fn connect(
     let unconfirmed = Arc::new(AtomicU64::new(0));
     let (held, holder) = oneshot::channel();
     tokio::spawn(drive(messages, unconfirmed.clone(), heard, holder));
-    Ok(Open { client, answered: Instant::now(), unconfirmed, _held: held })
+    Ok(Open { client, answered: Instant::now(), unconfirmed, found: Found::Missing, _held: held })
 }
 
 /// A connection with what is asked on it before it is used, unless that takes too long.
@@ -381,7 +428,8 @@ mod tests {
         let (held, holder) = oneshot::channel();
         let unconfirmed = Arc::new(AtomicU64::new(0));
         tokio::spawn(drive(messages(connection), unconfirmed.clone(), unheard, holder));
-        (Open { client, answered: Instant::now(), unconfirmed, _held: held }, server)
+        let found = Found::Ready { id: "a".to_owned() };
+        (Open { client, answered: Instant::now(), unconfirmed, found, _held: held }, server)
     }
 
     /// The query that comes next.
@@ -425,29 +473,33 @@ mod tests {
         assert_eq!(answered(1, "").await.unwrap().len(), 1);
     }
 
+    fn schema() -> Schema {
+        Schema::new("incumbent").unwrap()
+    }
+
     /// What comes of a step that locks, if the server gives it up after so many statements.
     async fn given_up_after(completed: usize, effect: Effect) -> Result<Vec<SimpleQueryRow>, StoreError> {
         let (open, mut server) = connected().await;
-        let step = Step::Locks("SELECT step()".to_owned());
+        let (step, schema) = (Step::Locks("SELECT step()".to_owned()), schema());
         let serve = async {
             let query = asked(&mut server).await;
             let error = message(b'E', b"SERROR\0VERROR\0C57014\0Mit took too long\0\0");
             answer_and(&mut server, &query, completed, &error).await;
         };
-        tokio::join!(open.step("a step", effect, &step), serve).0
+        tokio::join!(open.step("a step", effect, &step, &schema), serve).0
     }
 
     #[tokio::test]
     async fn a_step_that_locks_is_committed_before_its_rows_are_sent_and_one_whose_rows_are_lost_is_not_said_to_be_undone()
      {
         let (open, mut server) = connected().await;
-        let step = Step::Locks("SELECT step()".to_owned());
+        let (step, schema) = (Step::Locks("SELECT step()".to_owned()), schema());
         let serve = async {
             let query = asked(&mut server).await;
             answer(&mut server, &query, 7).await;
             query
         };
-        let (rows, query) = tokio::join!(open.step("a step", Effect::Write, &step), serve);
+        let (rows, query) = tokio::join!(open.step("a step", Effect::Write, &step, &schema), serve);
         assert_eq!(rows.unwrap().len(), 1, "other statements answer, too");
         let words = |statement: &str| statement.split_whitespace().next().map(str::to_owned);
         let statements = Vec::from_iter(query.trim_end_matches('\0').split(';').filter_map(words));
@@ -479,7 +531,7 @@ mod tests {
 
     /// A link with these connections, which are used from the last to the first.
     fn link(idle: impl IntoIterator<Item = Open>) -> Arc<Link> {
-        let link = Link::new(Arc::new(Nowhere), Arc::new(Schema::new("incumbent").unwrap()));
+        let link = Link::new(Arc::new(Nowhere), Arc::new(schema()));
         link.idle.lock().unwrap().extend(idle);
         Arc::new(link)
     }

@@ -94,6 +94,11 @@ pub(crate) fn classify(refusal: Refusal, effect: Effect, what: &str) -> StoreErr
     }
 }
 
+/// Whether there is no such function: in a schema that an older library has made, say.
+pub(crate) fn is_undefined_function(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::Said { error, proven: true } if code(error) == Some("42883"))
+}
+
 /// What to do where a role was refused, as far as that can be told.
 fn remedy(error: &Error) -> &'static str {
     let said = error.as_db_error().map(DbError::message).unwrap_or_default();

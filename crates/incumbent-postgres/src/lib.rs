@@ -1,10 +1,12 @@
 //! Leader election in PostgreSQL, with a fence inside your own transactions.
 //!
 //! # What is in the database
-//! A schema of its own (`incumbent`, or `?schema=`), which the first connection makes where it may,
-//! also one that only reads, under a lock, so that many can start at once; [`schema_ddl`] and
-//! `incumbent schema postgres` print it for those who make it by hand. A role that takes part needs
-//! `USAGE` of the schema and `EXECUTE` of its functions, and no right to a table.
+//! A schema of its own (`incumbent`, or `?schema=`), which the first who writes makes where it may,
+//! or brings up to date, under a lock, so that many can start at once: who opens a session, orders
+//! something, or raises a fence. Who only reads makes nothing, and sees elections without anybody
+//! where there is none, and in an older one what it can. [`schema_ddl`] and `incumbent schema
+//! postgres` print it for those who make it by hand. A role that takes part needs `USAGE` of the
+//! schema and `EXECUTE` of its functions, and no right to a table.
 //!
 //! | table | what |
 //! | --- | --- |

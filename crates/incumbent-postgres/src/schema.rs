@@ -1,4 +1,4 @@
-//! The schema: found, made if it is missing, refused if it is not for us.
+//! The schema: found, refused if it is not for us, and made by those who write if it is missing.
 
 use incumbent_store::{Effect, StoreError};
 use tokio_postgres::{Client, SimpleQueryRow};
@@ -66,8 +66,9 @@ impl Schema {
         DDL.replace("{schema}", &quoted).replace("{name}", &literal).replace("{version}", &VERSION.to_string())
     }
 
-    /// Looks first: who may only call its functions finds a schema that others have made.
-    pub(crate) async fn find_or_make(&self, dialled: &Dialled<'_>) -> Result<(), StoreError> {
+    /// What there is at a server that takes writes. Only looks, as those do who read: who makes it
+    /// owns it.
+    pub(crate) async fn find(&self, dialled: &Dialled<'_>) -> Result<Found, StoreError> {
         let recovers = dialled.ask("looking whether it takes writes", "SELECT pg_catalog.pg_is_in_recovery()").await?;
         if value(&recovers)? {
             let why = "is a standby, which takes no writes; name all servers, and the primary is found";
@@ -76,36 +77,65 @@ impl Schema {
                 source: None,
             });
         }
-        let found = match self.find(dialled).await? {
-            Some(found) => found,
-            // If it fails, the connection is dropped, and with it the transaction.
-            None => self.make(dialled).await?,
-        };
-        found.check(&dialled.named(&format!("the schema {}", self.name)))
+        self.look(dialled).await
     }
 
-    /// Which store it is, if it is there. Only looks: where a connection leads to another database
-    /// than was meant, nothing is made.
+    /// Which store it is, if it is there.
     pub(crate) async fn find_id(&self, dialled: &Dialled<'_>) -> Result<Option<String>, StoreError> {
-        Ok(self.find(dialled).await?.map(|found| found.id))
+        Ok(match self.look(dialled).await? {
+            Found::Ready { id } | Found::Older { id, .. } => Some(id),
+            Found::Missing => None,
+        })
     }
 
-    /// What is there, if it is not older than what we need.
-    async fn find(&self, dialled: &Dialled<'_>) -> Result<Option<Found>, StoreError> {
+    async fn look(&self, dialled: &Dialled<'_>) -> Result<Found, StoreError> {
         let sql = format!(
-            "SELECT EXISTS (SELECT FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace \
-             WHERE n.nspname = '{}' AND p.proname = 'about')",
+            "SELECT pg_catalog.pg_get_userbyid(n.nspowner) AS owner, EXISTS (SELECT FROM pg_catalog.pg_proc p \
+             WHERE p.pronamespace = n.oid AND p.proname = 'about') AS is_ours \
+             FROM pg_catalog.pg_namespace n WHERE n.nspname = '{}'",
             self.name
         );
-        if !value::<bool>(&dialled.ask("looking for the schema", &sql).await?)? {
-            return Ok(None);
+        let rows = dialled.ask("looking for the schema", &sql).await?;
+        let Some(row) = rows.first() else { return Ok(Found::Missing) };
+        if !column::<bool>(row, "is_ours")? {
+            return Ok(Found::Missing);
         }
-        Ok(Some(self.read_about(dialled).await?).filter(|found| found.version >= VERSION))
+        let About { id, version, oldest_library } = self.read_about(dialled).await?;
+        if oldest_library > VERSION {
+            let schema = dialled.named(&format!("the schema {}", self.name));
+            let what = format!(
+                "{schema} has version {version}, which this library, with version {VERSION}, is too old for: update it"
+            );
+            return Err(StoreError::Misuse { what });
+        }
+        if version < VERSION {
+            return Ok(Found::Older { id, version, owner: column::<&str>(row, "owner")?.to_owned() });
+        }
+        Ok(Found::Ready { id })
     }
 
-    /// Under a lock, and only if it is still missing then: several that begin at once would trip
-    /// over each other, even with IF NOT EXISTS, and over those that work already.
-    async fn make(&self, dialled: &Dialled<'_>) -> Result<Found, StoreError> {
+    /// What those say who can read nothing, since it is missing.
+    pub(crate) fn missing(&self, connector: &dyn Connector) -> StoreError {
+        let name = named(&format!("the schema {}", self.name), connector);
+        StoreError::Missing { what: format!("{name} is not there, and the first candidate makes it") }
+    }
+
+    /// What those say who cannot read what an older library has made.
+    pub(crate) fn too_old(&self, what: &str, version: i64, owner: &str) -> StoreError {
+        let name = &self.name;
+        let what = format!(
+            "{what}: the schema {name} has version {version}, in which this cannot be read; its owner, {owner}, brings it \
+             up to version {VERSION}: with a candidate, or with what `incumbent schema postgres --name {name}` of this \
+             version prints"
+        );
+        StoreError::Misuse { what }
+    }
+
+    /// Makes it, or brings it up to date. Under a lock, and only if that is still needed then:
+    /// several that begin at once would trip over each other, even with IF NOT EXISTS, and over
+    /// those that work already. If it fails, the connection is dropped, and with it the
+    /// transaction.
+    pub(crate) async fn make(&self, dialled: &Dialled<'_>) -> Result<Found, StoreError> {
         let (client, what) = (dialled.client, dialled.named(&format!("making the schema {}", self.name)));
         let denied = |error: tokio_postgres::Error| match classify(error.into(), Effect::None, &what) {
             StoreError::Denied { source, .. } => StoreError::Denied {
@@ -122,24 +152,26 @@ impl Schema {
             self.name
         );
         client.batch_execute(&lock).await.map_err(denied)?;
-        let mut found = self.find(dialled).await?;
-        if found.is_none() {
+        let mut found = self.look(dialled).await?;
+        if !found.is_ready() {
             client.batch_execute(&self.ddl()).await.map_err(denied)?;
-            found = self.find(dialled).await?;
+            found = self.look(dialled).await?;
         }
         client.batch_execute("COMMIT").await.map_err(denied)?;
-        found.ok_or_else(|| StoreError::Corrupt { what: format!("{what}: it was made, and is not there") })
+        if !found.is_ready() {
+            return Err(StoreError::Corrupt { what: format!("{what}: it was made, and is not there") });
+        }
+        Ok(found)
     }
 
-    async fn read_about(&self, dialled: &Dialled<'_>) -> Result<Found, StoreError> {
+    async fn read_about(&self, dialled: &Dialled<'_>) -> Result<About, StoreError> {
         let rows = dialled.ask(&format!("reading the schema {}", self.name), &self.call("about", &[])).await?;
         let row = rows.first().ok_or_else(|| {
             let what = dialled.named(&format!("the schema {}", self.name));
             StoreError::Corrupt { what: format!("{what}: the row of its table store cannot be seen") }
         })?;
-        let id: &str = column(row, "id")?;
-        Ok(Found {
-            id: id.to_owned(),
+        Ok(About {
+            id: column::<&str>(row, "id")?.to_owned(),
             version: column(row, "version")?,
             oldest_library: column(row, "oldest_library")?,
         })
@@ -163,23 +195,28 @@ impl Dialled<'_> {
     }
 }
 
-struct Found {
-    id: String,
-    version: i64,
-    oldest_library: i64,
+/// What a connection has found of the schema.
+#[derive(Clone, Debug)]
+pub(crate) enum Found {
+    /// As this library needs it, or newer.
+    Ready { id: String },
+    /// As an older library has made it: what is only read is mostly there.
+    Older { id: String, version: i64, owner: String },
+    /// There is none.
+    Missing,
 }
 
 impl Found {
-    fn check(&self, schema: &str) -> Result<(), StoreError> {
-        if self.oldest_library > VERSION {
-            let what = format!(
-                "{schema} has version {}, which this library, with version {VERSION}, is too old for: update it",
-                self.version
-            );
-            return Err(StoreError::Misuse { what });
-        }
-        Ok(())
+    pub(crate) fn is_ready(&self) -> bool {
+        matches!(self, Found::Ready { .. })
     }
+}
+
+/// What the schema says of itself.
+struct About {
+    id: String,
+    version: i64,
+    oldest_library: i64,
 }
 
 /// What makes the schema, for a database administrator to read and run: the library does the same

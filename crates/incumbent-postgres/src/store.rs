@@ -25,6 +25,8 @@ use crate::watcher::{Change, Listening, Wanted, Watcher, wait};
 const SMALLEST_TTL: Duration = Duration::from_millis(100);
 /// How long a hint may keep calls waiting.
 const TELL_WITHIN: Duration = Duration::from_secs(1);
+/// In place of an identity, in the promises of a database that holds no elections yet.
+const NOT_MADE: &str = "none yet";
 /// After a failover everybody waits for the longest TTL that was ever granted.
 const LONGEST_TTL: Duration = Duration::from_secs(3_600);
 
@@ -192,8 +194,10 @@ impl Inner {
                 &wanted.head,
             ],
         );
-        let rows = self.read("looking whether something has changed", sql).await?;
-        answer::changed(&rows)
+        match unless_missing(self.read("looking whether something has changed", sql).await)? {
+            Some(rows) => answer::changed(&rows),
+            None => Ok((wanted.sees_somebody(), None)),
+        }
     }
 
     async fn identity(&self) -> Result<StoreId, StoreError> {
@@ -210,7 +214,7 @@ impl Inner {
 
     async fn elections(&self, limit: usize) -> Result<Vec<ElectionName>, StoreError> {
         let sql = self.schema.call("elections_1", &[&i64::try_from(limit).unwrap_or(i64::MAX)]);
-        let rows = self.read("listing the elections", sql).await?;
+        let rows = unless_missing(self.read("listing the elections", sql).await)?.unwrap_or_default();
         rows.iter().map(|row| answer::election(column(row, "name")?)).collect()
     }
 
@@ -218,7 +222,10 @@ impl Inner {
         // One more tells whether there are more.
         let at_most = i64::try_from(limit.saturating_add(1)).unwrap_or(i64::MAX);
         let sql = self.schema.call("line_3", &[&bytes(election), &at_most]);
-        answer::line(&self.read("reading the line", sql).await?, limit)
+        match unless_missing(self.read("reading the line", sql).await)? {
+            Some(rows) => answer::line(&rows, limit),
+            None => Ok(Line::new(Vec::new(), false, Office::default(), Cursor(0))),
+        }
     }
 
     async fn evict(&self, election: &ElectionName, seen: &Entry) -> Result<Cas, StoreError> {
@@ -258,9 +265,11 @@ impl Inner {
             current_setting('synchronous_standby_names') AS waits_for, \
             current_setting('synchronous_commit') AS waits_until, \
             (SELECT count(*) FROM pg_catalog.pg_stat_replication) AS standbys";
-        let rows = self.read("reading what the server can keep", sql.to_owned()).await?;
+        let asked = self.calls.call("reading what the server can keep", Effect::None, Step::OfServer(sql.to_owned()));
+        let rows = asked.await?;
         let row = one(&rows)?;
-        let mut promises = Promises::new(self.identity().await?);
+        let identity = unless_missing(self.identity().await)?;
+        let mut promises = Promises::new(identity.unwrap_or_else(|| StoreId::new(NOT_MADE)));
         let server = Server {
             fsync: column::<&str>(row, "fsync")? == "on",
             full_page_writes: column::<&str>(row, "full_page_writes")? == "on",
@@ -275,6 +284,14 @@ impl Inner {
         server.lower(&mut promises, self.schema.name());
         promises.caveats.extend(listening.caveat().map(Into::into));
         Ok(promises)
+    }
+}
+
+/// What is read of a schema that is not there: nothing. Nobody stands in any election.
+fn unless_missing<T>(read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+    match read {
+        Err(StoreError::Missing { .. }) => Ok(None),
+        read => read.map(Some),
     }
 }
 

@@ -103,6 +103,12 @@ impl Wanted {
         }
     }
 
+    /// Whether anything was there when it was seen, which is not where there is no schema.
+    pub(crate) fn sees_somebody(&self) -> bool {
+        let tokens = [self.own, self.ahead, self.heir, self.last, self.head];
+        self.office != 0 || tokens.iter().any(Option::is_some)
+    }
+
     /// Whether a notification concerns it. Anybody can send one, so nothing is made of what cannot
     /// be read.
     pub(crate) fn is_about(&self, word: &str) -> bool {
@@ -130,6 +136,8 @@ pub(crate) enum Listening {
     No,
     /// They are not: the connection that is to hear them leads to another database.
     Elsewhere,
+    /// There is nothing to tell yet: no schema.
+    Unmade,
 }
 
 impl Listening {
@@ -137,6 +145,10 @@ impl Listening {
     pub(crate) fn caveat(self) -> Option<&'static str> {
         match self {
             Listening::Yes => None,
+            Listening::Unmade => Some(
+                "There are no elections in this database yet: the first candidate makes the schema. Whether \
+                 notifications are heard is not known before that.",
+            ),
             Listening::Starting | Listening::No => Some(
                 "No connection hears notifications: who waits looks once a second. Is there a pooler in between? \
                  ?listen=HOST:PORT goes past it.",
@@ -367,14 +379,19 @@ impl Shared {
             let dialled = Dialled { client: &open.client, connector };
             let mut found = self.schema.find_id(&dialled).await?;
             if found.is_none() {
-                // Calls make it, where they go.
-                self.store_of_calls().await?;
+                match self.store_of_calls().await {
+                    Err(StoreError::Missing { .. }) => return Ok((open, Err(Listening::Unmade))),
+                    there => drop(there?),
+                }
+                // It may have been made since.
                 found = self.schema.find_id(&dialled).await?;
             }
-            Ok((open, found))
+            Ok((open, found.ok_or(Listening::Elsewhere)))
         };
-        let (open, found) = in_time(connector, dialled).await?;
-        let Some(channel) = found else { return Ok(Listening::Elsewhere) };
+        let (open, channel) = match in_time(connector, dialled).await? {
+            (open, Ok(channel)) => (open, channel),
+            (_, Err(listening)) => return Ok(listening),
+        };
         if !self.hears(&open, &channel, &mut hears).await {
             // A pooler gave us a connection that others get, too.
             let _ = timeout(PROOF_WITHIN, open.client.batch_execute("UNLISTEN *")).await;
@@ -438,7 +455,8 @@ async fn listen(shared: Arc<Shared>) {
         // fail say why.
         let ended = shared.listen_once().await.unwrap_or(Listening::No);
         shared.listening.send_replace(ended);
-        sleep(TRY_AGAIN_AFTER).await;
+        // Who stands makes the schema, and is to be told of what happens in it.
+        sleep(if ended == Listening::Unmade { LOOK_EVERY } else { TRY_AGAIN_AFTER }).await;
     }
 }
 

@@ -36,6 +36,13 @@ pub enum StoreError {
         #[source]
         source: Option<Source>,
     },
+    /// There is no store at this place yet. Whoever stands makes it, and whoever only reads does
+    /// not: there, nobody stands in any election.
+    #[error("there is no store yet: {what}")]
+    Missing {
+        /// What is not there, and where.
+        what: String,
+    },
     /// The call may or may not have had its effect. Repeat it.
     #[error("the outcome is unknown: {}", with_causes(.what, .source))]
     OutcomeUnknown {
@@ -106,7 +113,7 @@ impl StoreError {
     /// What the machines have to know of it.
     pub fn fault(&self) -> Fault {
         match self {
-            StoreError::Unavailable { .. } => Fault::Unavailable,
+            StoreError::Unavailable { .. } | StoreError::Missing { .. } => Fault::Unavailable,
             StoreError::OutcomeUnknown { .. } => Fault::OutcomeUnknown,
             StoreError::SessionGone => Fault::SessionGone,
             StoreError::AlreadyInLine(held) => Fault::AlreadyInLine(held.clone()),

@@ -34,7 +34,9 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// What this store can keep, read from the server.
     fn promises(&self) -> Fut<'_, Promises>;
 
-    /// The identity of the store, which is also in its promises. Observers ask for this alone.
+    /// The identity of the store, which is also in its promises. Observers ask for this alone. A
+    /// store that is made by the first who stands, and was not yet, may answer
+    /// [`StoreError::Missing`].
     fn identity(&self) -> Fut<'_, StoreId> {
         Box::pin(async move { Ok(self.promises().await?.store) })
     }

@@ -309,7 +309,8 @@ type Asking<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
 
 /// Which store it is that gave this answer, and what the witness has seen there.
 struct Identity {
-    store: StoreId,
+    /// `None`: there is none yet.
+    store: Option<StoreId>,
     seen: Option<Sighting>,
     snapshot: Snapshot,
 }
@@ -429,10 +430,13 @@ impl Observer {
         let witness = self.witness.clone().filter(|_| self.store_id.is_none());
         let election = self.reader.election.clone();
         let identity = async move {
-            let store = backend.identity().await?;
-            let seen = match witness {
-                Some(witness) => seen_by(witness, store.clone(), election).await,
-                None => None,
+            let store = match backend.identity().await {
+                Err(StoreError::Missing { .. }) => None,
+                store => Some(store?),
+            };
+            let seen = match (witness, &store) {
+                (Some(witness), Some(store)) => seen_by(witness, store.clone(), election).await,
+                _ => None,
             };
             Ok(Identity { store, seen, snapshot })
         };
@@ -440,6 +444,8 @@ impl Observer {
     }
 
     fn on_identity(&mut self, Identity { store, seen, snapshot }: Identity) {
+        // Who looks at a place where there is none yet asks again, before a leader is believed.
+        let Some(store) = store else { return self.see(&snapshot) };
         self.doubted = false;
         self.latest = self.latest.or(seen);
         match self.store_id.replace(store.clone()) {

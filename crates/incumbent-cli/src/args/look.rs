@@ -285,8 +285,8 @@ pub(crate) struct ClaimsArgs {
 /// Reads the store, asks which processes claim to lead, and reads the store again; what is odd is
 /// looked at again before it is said. Each finding comes with what was seen, what it means, what it
 /// cannot be told from and what to do next; docs/runbooks.md has the rest. Without --recover it
-/// writes nothing, but for the schema where a PostgreSQL database has none yet, and the session
-/// without which ZooKeeper lets nobody read; it is never a candidate.
+/// writes nothing, but for the session without which ZooKeeper lets nobody read; it is never a
+/// candidate.
 ///
 /// With --recover it heals: it keeps the evidence, stops everybody and asks every host that you
 /// name whether it has stopped, compares and reconciles data by your commands, keeps tokens from

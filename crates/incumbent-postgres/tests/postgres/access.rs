@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use incumbent::Observation;
 use incumbent_postgres::tokio_postgres::config::SslMode;
 use incumbent_postgres::tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use incumbent_postgres::tokio_postgres::{Config, NoTls, Socket};
@@ -24,7 +25,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use crate::harness::{TTL, entry, held, name, raw, shared, sqlstate, store, until, within};
+use crate::harness::{TTL, entry, held, make, name, raw, shared, sqlstate, store, until, within};
 
 /// A URL for a role, or a database, of its own.
 async fn url_of(user: &str, database: &str, options: &str) -> String {
@@ -44,14 +45,59 @@ async fn many_that_start_at_once_make_one_schema() {
     let url = url_of("postgres", "postgres", "schema=started_by_many").await;
     let starts = (0..20).map(|_| {
         let store = store(&url);
-        tokio::spawn(async move { within(store.identity()).await })
+        tokio::spawn(async move { make(&store).await })
     });
     let mut ids = Vec::new();
     for start in Vec::from_iter(starts) {
-        ids.push(start.await.unwrap().unwrap());
+        ids.push(start.await.unwrap());
     }
     ids.dedup();
     assert_eq!(ids.len(), 1, "{ids:?}");
+}
+
+/// What a reader makes is the reader's own, and candidates then have no rights to it.
+#[tokio::test]
+async fn who_only_reads_makes_no_schema_and_sees_elections_without_anybody() {
+    let server = shared().await;
+    let url = url_of("postgres", "postgres", "schema=only_read").await;
+    let (reads, election) = (store(&url), name("nobody"));
+    let line = within(reads.line(&election, 9)).await.unwrap();
+    assert_eq!((&*line.entries, line.more, &line.office), (&[][..], false, &Office::default()));
+    assert_eq!(within(reads.elections(9)).await.unwrap(), []);
+    let missing = within(reads.identity()).await.unwrap_err();
+    let said = format!("the schema only_read at {} is not there", server.endpoint());
+    assert!(matches!(&missing, StoreError::Missing { what } if what.contains(&said)), "{missing:?}");
+    let promises = within(reads.promises()).await.unwrap();
+    assert_eq!((promises.tokens, promises.watches), (TokenStrength::Durable, false));
+    assert!(promises.caveats.iter().any(|caveat| caveat.contains("makes the schema")), "{promises:?}");
+    let mut observer = incumbent::Client::builder()
+        .with_store(store(&url))
+        .await
+        .unwrap()
+        .election(election.as_str())
+        .unwrap()
+        .observe();
+    assert_eq!(within(observer.next()).await, Some(Observation::Vacant));
+    let there = "SELECT count(*) FROM pg_namespace WHERE nspname = 'only_read'";
+    assert_eq!(server.sql(there), "0");
+
+    // The same connections find what a candidate makes, and so do those who wait.
+    let leader = store(&url).open_session(60 * TTL).await.unwrap();
+    let leads = held(&leader.enlist(&election, &entry(1)).await.unwrap());
+    let Some(Observation::Leader(seen)) = within(observer.next()).await else { panic!("it sees the leader") };
+    assert_eq!(seen.token, Some(leads.token));
+    assert_eq!(within(reads.identity()).await.unwrap(), leader.store_id());
+    assert_eq!(within(reads.elections(9)).await.unwrap(), [election]);
+    until("it is told", async || reads.promises().await.unwrap().watches).await;
+}
+
+/// An operator's order makes it, too: it has to be written somewhere.
+#[tokio::test]
+async fn who_orders_something_in_a_database_without_elections_makes_the_schema() {
+    let store = store(&url_of("postgres", "postgres", "schema=ordered").await);
+    let (election, paused) = (name("ordered"), Office::default().with_paused(Some(Paused::new("not yet"))));
+    assert_eq!(within(store.set_office(&election, Version::NONE, &paused)).await.unwrap(), Cas::Done);
+    assert!(within(store.line(&election, 1)).await.unwrap().office.paused.is_some());
 }
 
 /// As in a roll-out. Those who are there already go on.
@@ -67,10 +113,10 @@ async fn many_that_bring_one_schema_up_to_date_at_once_do_not_trip_over_each_oth
     server.sql("UPDATE updated_by_many.store SET version = 1");
     let starts = (0..20).map(|_| {
         let store = store(&url);
-        tokio::spawn(async move { within(store.identity()).await })
+        tokio::spawn(async move { make(&store).await })
     });
     for start in Vec::from_iter(starts) {
-        assert_eq!(start.await.unwrap().unwrap(), session.store_id());
+        assert_eq!(start.await.unwrap(), session.store_id());
     }
     assert_eq!(server.sql("SELECT version FROM updated_by_many.store"), "6");
     let standing = session.standing(&leads, None).await.unwrap();
@@ -149,7 +195,7 @@ async fn does_everything(store: &PostgresStore, url: &str) {
 #[tokio::test]
 async fn functions_trust_no_search_path_and_nobody_may_call_them_unasked() {
     let server = shared().await;
-    store(&url_of("postgres", "postgres", "schema=guarded").await).identity().await.unwrap();
+    make(&store(&url_of("postgres", "postgres", "schema=guarded").await)).await;
     let count = |of: &str| {
         server.sql(&format!("SELECT count(*) FROM pg_proc p WHERE pronamespace = 'guarded'::regnamespace AND {of}"))
     };
@@ -199,11 +245,13 @@ async fn a_role_that_may_make_no_schema_is_told_what_to_do() {
 async fn a_schema_that_is_too_new_is_refused_and_an_older_one_is_brought_up_to_date() {
     let server = shared().await;
     let url = url_of("postgres", "postgres", "schema=of_another_version").await;
-    let id = store(&url).identity().await.unwrap();
+    let id = make(&store(&url)).await;
     for version in 0..6 {
         server.sql(&format!("UPDATE of_another_version.store SET version = {version}"));
         server.sql("DROP FUNCTION of_another_version.sweep_1");
-        assert_eq!(store(&url).identity().await.unwrap(), id);
+        assert_eq!(store(&url).identity().await.unwrap(), id, "who reads it leaves it as it is");
+        assert_eq!(server.sql("SELECT version FROM of_another_version.store"), version.to_string());
+        assert_eq!(make(&store(&url)).await, id);
         assert_eq!(server.sql("SELECT version FROM of_another_version.store"), "6");
         server.sql("SELECT of_another_version.sweep_1('1 hour')");
     }
@@ -228,15 +276,22 @@ async fn a_schema_that_is_too_new_is_refused_and_an_older_one_is_brought_up_to_d
 async fn an_older_schema_is_refused_by_a_role_that_may_not_change_it() {
     let server = shared().await;
     let url = url_of("postgres", "postgres", "schema=stays_old").await;
-    store(&url).identity().await.unwrap();
+    make(&store(&url)).await;
     server.sql("UPDATE stays_old.store SET version = 3");
     server.sql("CREATE ROLE may_not_update LOGIN");
     server.sql("GRANT USAGE ON SCHEMA stays_old TO may_not_update");
     server.sql("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA stays_old TO may_not_update");
-    let refused = store(&url_of("may_not_update", "postgres", "schema=stays_old").await).identity().await.unwrap_err();
+    let reads = store(&url_of("may_not_update", "postgres", "schema=stays_old").await);
+    let refused = leads(&reads).await.unwrap_err();
     assert!(matches!(refused, StoreError::Denied { .. }), "{refused:?}");
     assert!(refused.to_string().contains("incumbent schema postgres"), "{refused}");
     assert_eq!(server.sql("SELECT version FROM stays_old.store"), "3");
+    // What is only read is there, and what is not is for its owner to make.
+    assert_eq!(within(reads.line(&name("old"), 9)).await.unwrap().entries, []);
+    server.sql("DROP FUNCTION stays_old.line_1, stays_old.line_2, stays_old.line_3");
+    let refused = within(reads.line(&name("old"), 9)).await.unwrap_err();
+    let says = "has version 3, in which this cannot be read; its owner, postgres, brings it up to version 6";
+    assert!(matches!(&refused, StoreError::Misuse { what } if what.contains(says)), "{refused:?}");
 }
 
 #[tokio::test]
@@ -277,6 +332,7 @@ async fn a_line_of_the_first_version_goes_on_in_the_latest() {
         server.sql(sql);
     }
     let newer = store(&url);
+    make(&newer).await;
     let line = newer.line(&election, 9).await.unwrap().entries;
     assert!(line.len() == 1 && line[0].is(&leads) && !line[0].merit.unwell, "{line:?}");
     let session = newer.open_session(60 * TTL).await.unwrap();
@@ -310,6 +366,7 @@ async fn a_line_of_the_second_version_goes_on_in_the_latest() {
         server.sql(sql);
     }
     let newer = store(&url);
+    make(&newer).await;
     let line = newer.line(&election, 9).await.unwrap().entries;
     assert!(line.len() == 1 && line[0].is(&leads) && line[0].merit == Merit::new(true, 0), "{line:?}");
     // A library of the second version reads what the latest says, as far as it knows it.
@@ -324,7 +381,7 @@ async fn a_line_of_the_second_version_goes_on_in_the_latest() {
 async fn candidates_of_older_libraries_take_part_beside_those_of_the_latest() {
     let (server, election) = (shared().await, name("older"));
     let store = store(&url_of("postgres", "postgres", "schema=for_older").await);
-    store.identity().await.unwrap();
+    make(&store).await;
     let older = raw(&server.url()).await;
     let e = format!("convert_to('{election}', 'UTF8')");
     let open = "SELECT id FROM for_older.open_1(60000000)";
@@ -392,7 +449,7 @@ async fn a_role_with_other_defaults_takes_part_all_the_same() {
 async fn what_a_store_promises_is_what_its_server_is_set_to() {
     let server = PostgresServer::start().await;
     let store = store(&server.url());
-    store.identity().await.unwrap();
+    make(&store).await;
     for (settings, tokens, caveat) in [
         (&["fsync = off"][..], TokenStrength::Volatile, "fsync is off"),
         (&["full_page_writes = off"], TokenStrength::Durable, "full_page_writes is off"),
@@ -443,7 +500,7 @@ async fn a_server_that_says_nothing_does_not_keep_anybody_from_the_primary() {
     let (primary, hangs) = (PostgresServer::start().await, PostgresServer::start().await);
     hangs.pause();
     let store = store(&format!("postgres://postgres@{},{}/postgres", hangs.endpoint(), primary.endpoint()));
-    within(until("the other one answers", async || store.identity().await.is_ok())).await;
+    within(until("the other one answers", async || store.elections(1).await.is_ok())).await;
     hangs.resume();
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use incumbent_store::{Deposed, Ended, Nonce, Office, Place, Store, StoreError, Token, Version};
 use incumbent_testkit::servers::{PostgresServer, WallClock};
 
-use crate::harness::{TTL, asked, entry, held, lead, name, stand, store, until, within};
+use crate::harness::{TTL, asked, entry, held, lead, make, name, stand, store, until, within};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -49,7 +49,7 @@ async fn an_election_that_began_after_a_tombstone_was_over_goes_on_though_the_cl
 async fn a_leap_while_the_clock_was_ahead_keeps_nobody_out_for_longer_than_the_longest_ttl() {
     let (server, clock) = with_a_clock().await;
     let store = store(&server.url());
-    store.identity().await.unwrap();
+    make(&store).await;
     clock.set(3_600);
     server.sql("UPDATE incumbent.store SET history = 'another'");
     let session = store.open_session(20 * TTL).await.unwrap();

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::fence::LEVELS;
 use crate::harness::{
-    TTL, asked, entry, held, lead, name, raw, sqlstate, stand_for, store, until, until_blocked, waits_for_standbys,
+    TTL, asked, entry, held, lead, make, name, raw, sqlstate, stand_for, store, until, until_blocked, waits_for_standbys,
     within,
 };
 
@@ -65,7 +65,7 @@ struct Two {
 impl Two {
     async fn start(waits: bool, longest: Duration) -> Two {
         let primary = PostgresServer::start().await;
-        store(&primary.url()).identity().await.unwrap();
+        make(&store(&primary.url())).await;
         // Nobody is granted more here. The wait after a failover is then as short as it may be.
         primary.sql(&format!("UPDATE incumbent.store SET longest_us = {}", longest.as_micros()));
         let standby = primary.start_standby("other", &[]).await;
@@ -242,7 +242,7 @@ async fn tokens_of_a_primary_that_goes_on_beside_its_successor_stay_below_those_
 async fn two_standbys_of_one_primary_that_take_over_in_turn_give_no_token_twice() {
     let mut primary = PostgresServer::start().await;
     let election = name("in-turn");
-    store(&primary.url()).identity().await.unwrap();
+    make(&store(&primary.url())).await;
     let standbys = [primary.start_standby("first", &[]).await, primary.start_standby("second", &[]).await];
     primary.kill();
     let mut highest = None;
@@ -296,7 +296,7 @@ async fn where_the_row_of_the_store_cannot_be_seen_nothing_leaps_and_no_fence_le
 async fn the_first_step_on_another_server_leaps_whichever_it_is() {
     let server = crate::harness::shared().await;
     let store = store(&format!("{}?schema=first_step", server.url()));
-    store.identity().await.unwrap();
+    make(&store).await;
     // All that may be called, but for what reads in one statement, tells, or is the user's own; and
     // the sweep, which its owner may call.
     let steps = server.sql(
@@ -349,7 +349,7 @@ async fn the_first_step_on_another_server_leaps_whichever_it_is() {
 #[tokio::test]
 async fn a_leap_that_is_rolled_back_is_none() {
     let server = PostgresServer::start().await;
-    store(&server.url()).identity().await.unwrap();
+    make(&store(&server.url())).await;
     server.sql("UPDATE incumbent.store SET history = 'another'");
     let stands_at = || server.sql("SELECT last_value FROM incumbent.number");
     let before = stands_at();
@@ -366,7 +366,7 @@ async fn a_standby_that_confirms_knows_all_that_was_answered_when_it_takes_over(
     let mut primary = PostgresServer::start().await;
     let election = name("confirmed");
     let before = store(&primary.url());
-    before.identity().await.unwrap();
+    make(&before).await;
     let standby = primary.start_standby("confirms", &[]).await;
     waits_for_standbys(&primary, "confirms").await;
     until("it is waited for", async || {
@@ -591,7 +591,7 @@ async fn hints_that_hang_do_not_hold_up_calls_for_long() {
 async fn a_proof_of_hearing_that_hangs_does_not_hold_up_calls_for_long() {
     let server = PostgresServer::start().await;
     let store = store(&server.url());
-    store.identity().await.unwrap();
+    make(&store).await;
     waits_for_standbys(&server, "nobody").await;
     let in_the_way = raw(&server.url()).await;
     let commit = tokio::spawn(async move { in_the_way.batch_execute("CREATE TABLE a (); NOTIFY a").await });

@@ -14,7 +14,7 @@ use incumbent_testkit::servers::PostgresServer;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 
-use crate::harness::{TTL, entry, held, lead, name, raw, shared, sqlstate, store, until, until_blocked, within};
+use crate::harness::{TTL, entry, held, lead, make, name, raw, shared, sqlstate, store, until, until_blocked, within};
 
 pub(crate) const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
@@ -661,7 +661,7 @@ async fn a_leader_that_is_paused_in_a_copy_is_named_to_its_successor_and_can_be_
 async fn an_election_is_led_and_left_while_raises_of_the_same_client_wait_for_earlier_leaders_of_others() {
     let server = shared().await;
     let store = store(&format!("{}?schema=raises_hang", server.url()));
-    store.identity().await.unwrap();
+    make(&store).await;
     server.sql(
         "CREATE OR REPLACE FUNCTION raises_hang.raise_mark_1(e bytea, t bigint, of text) \
          RETURNS TABLE (token bigint, store text) LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp \

@@ -6,7 +6,7 @@ use std::time::Duration;
 use incumbent::Candidacy;
 use incumbent_postgres::tokio_postgres::{self, Client, NoTls};
 use incumbent_postgres::{PostgresFence, PostgresStore};
-use incumbent_store::{ElectionName, Store};
+use incumbent_store::{ElectionName, Store, StoreId};
 pub(crate) use incumbent_testkit::candidates::{entry, held, lead};
 use incumbent_testkit::conformance::Harness;
 pub(crate) use incumbent_testkit::patience::{until, within};
@@ -61,6 +61,13 @@ impl Harness for Postgres {
 /// A store with connections of its own.
 pub(crate) fn store(url: &str) -> PostgresStore {
     PostgresStore::from_url(url).unwrap()
+}
+
+/// Makes the schema, as the first does who stands. Which store it is.
+pub(crate) async fn make(store: &PostgresStore) -> StoreId {
+    let session = within(store.open_session(TTL)).await.unwrap();
+    within(session.close()).await.unwrap();
+    session.store_id()
 }
 
 /// A candidate of the library's whose work goes through a fence.

@@ -15,7 +15,7 @@ use incumbent_testkit::servers::PgBouncer;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::harness::{entry, held, name, raw, shared, store, until_blocked, within};
+use crate::harness::{entry, held, make, name, raw, shared, store, until_blocked, within};
 
 const SESSIONS: usize = 6;
 const TTL: Duration = Duration::from_millis(600);
@@ -113,7 +113,7 @@ impl History {
         let server = shared().await;
         let pooler = PgBouncer::start(server, 4).await;
         let urls = [server.url(), pooler.url()].map(|url| format!("{url}?schema={schema}&application_name={schema}"));
-        store(&urls[0]).identity().await.unwrap();
+        make(&store(&urls[0])).await;
         server.sql(&how.replace("{schema}", schema));
         let elections = Arc::new([name("history-a"), name("history-b")]);
         (History { urls, elections, told: Arc::default() }, pooler)
@@ -179,7 +179,7 @@ async fn sessions_that_do_everything_at_once_agree_on_one_line() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leading_past_the_dead_without_removing_them_is_caught() {
     let server = shared().await;
-    store(&format!("{}?schema=histories_past_the_dead", server.url())).identity().await.unwrap();
+    make(&store(&format!("{}?schema=histories_past_the_dead", server.url()))).await;
     let look = server.sql("SELECT pg_get_functiondef('histories_past_the_dead.look_1'::regproc)");
     let dead_ahead = "WHERE a.election = e AND a.token < t ORDER BY";
     assert!(look.contains(dead_ahead), "the case is no case: {look}");

@@ -10,7 +10,7 @@ use incumbent_testkit::proxy::Proxy;
 use incumbent_testkit::servers::{PgBouncer, PostgresServer};
 use tokio::task::JoinSet;
 
-use crate::harness::{entry, held, is_blocked, name, raw, shared, sqlstate, store, until, until_blocked, within};
+use crate::harness::{entry, held, is_blocked, make, name, raw, shared, sqlstate, store, until, until_blocked, within};
 
 /// Long enough to open a transaction in, short enough to wait for.
 const SHORT: Duration = Duration::from_secs(2);
@@ -255,7 +255,7 @@ async fn a_guard_in_the_statement_that_waits_revives_an_expired_session() {
 async fn steps_refuse_a_transaction_with_one_snapshot() {
     let client = raw(&shared().await.url()).await;
     // There is a schema.
-    store(&shared().await.url()).identity().await.unwrap();
+    make(&store(&shared().await.url())).await;
     let steps = "SELECT proname::text, array_to_string(array_fill('NULL'::text, ARRAY[pronargs]), ', ') FROM pg_proc \
         WHERE pronamespace = 'incumbent'::regnamespace AND prosecdef \
             AND proname !~ '^(about|changed|elections|line|tell|fence)(_|$)'";

@@ -19,7 +19,7 @@ use incumbent_store::{
 use incumbent_testkit::candidates::held_of;
 use incumbent_testkit::fuzz::{Rng, seeds};
 
-use crate::harness::{name, raw, shared, store};
+use crate::harness::{make, name, raw, shared, store};
 use crate::histories::EARLY_NUMBER;
 use crate::suites::pooler;
 
@@ -81,7 +81,7 @@ async fn play(schema: &str, how: &str, seeds: impl Iterator<Item = u64>) -> Resu
     let urls = (1..).zip([&direct, &pooled, &direct, &pooled, &direct, &pooled]);
     let named = |(who, url)| (who, store(&format!("{url}?schema={schema}&application_name={schema}-{who}")));
     let stores: Vec<(u64, PostgresStore)> = urls.map(named).collect();
-    stores[0].1.identity().await.unwrap();
+    make(&stores[0].1).await;
     let notes = Arc::new(raw(&direct).await);
     notes.batch_execute(&format!("{NOTES}; {how}").replace("{schema}", schema)).await.unwrap();
     let notes = Notes { client: notes, schema: schema.to_owned() };

@@ -6,7 +6,7 @@ use incumbent_testkit::conformance::Time;
 use incumbent_testkit::servers::{PgBouncer, PostgresServer};
 use tokio::sync::OnceCell;
 
-use crate::harness::{Postgres, shared, store};
+use crate::harness::{Postgres, make, shared, store};
 
 incumbent_testkit::conformance!(direct, Time::Real, Postgres::at(shared().await.url()));
 incumbent_testkit::elections!(elections_direct, Time::Real, Postgres::at(shared().await.url()));
@@ -21,7 +21,9 @@ pub(crate) async fn pooler() -> &'static PgBouncer {
 
 #[tokio::test]
 async fn a_connection_that_hears_nothing_is_found_out() {
-    let direct = store(&shared().await.url()).promises().await.unwrap();
+    let direct = store(&shared().await.url());
+    make(&direct).await;
+    let direct = direct.promises().await.unwrap();
     let pooled = store(&pooler().await.url()).promises().await.unwrap();
     assert_eq!((direct.watches, pooled.watches), (true, false));
     assert_eq!(direct.store, pooled.store);
@@ -35,6 +37,7 @@ async fn a_connection_that_hears_nothing_is_found_out() {
 async fn a_connection_that_is_to_listen_and_leads_elsewhere_makes_nothing_there_and_says_so() {
     let elsewhere = PostgresServer::start().await;
     let url = format!("{}?listen={}", shared().await.url(), elsewhere.endpoint());
+    let ours = make(&store(&url)).await;
     let says_so = async || {
         let promises = store(&url).promises().await.unwrap();
         assert!(!promises.watches);
@@ -42,7 +45,7 @@ async fn a_connection_that_is_to_listen_and_leads_elsewhere_makes_nothing_there_
     };
     assert!(says_so().await);
     assert_eq!(elsewhere.sql("SELECT count(*) FROM pg_namespace WHERE nspname = 'incumbent'"), "0");
-    let theirs = store(&elsewhere.url()).identity().await.unwrap();
-    assert_ne!(theirs, store(&url).identity().await.unwrap());
+    let theirs = make(&store(&elsewhere.url())).await;
+    assert_ne!(theirs, ours);
     assert!(says_so().await, "another store is not ours, either");
 }

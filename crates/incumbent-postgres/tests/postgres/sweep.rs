@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use incumbent_store::{Deposed, Held, Office, Session, Store, Version};
 
-use crate::harness::{TTL, entry, held, name, raw, shared, sqlstate, store};
+use crate::harness::{TTL, entry, held, make, name, raw, shared, sqlstate, store};
 
 /// A leader in an election of its own, whose session expired so long ago; or lives.
 struct Leader {
@@ -42,7 +42,7 @@ async fn a_sweep_removes_what_nobody_has_visited_for_long_and_nothing_else() {
     const HOURS: Duration = Duration::from_secs(2 * 3_600);
     let server = shared().await;
     let store = store(&format!("{}?schema=swept", server.url()));
-    store.identity().await.unwrap();
+    make(&store).await;
     let living = Leader::stand(&store, "living", None).await;
     let lately = Leader::stand(&store, "lately", Some(MINUTES)).await;
     let long_ago = Leader::stand(&store, "long-ago", Some(HOURS)).await;
@@ -87,7 +87,7 @@ async fn a_sweep_removes_what_nobody_has_visited_for_long_and_nothing_else() {
 #[tokio::test]
 async fn elections_that_keep_their_record_do_not_keep_a_sweep_from_those_behind_them() {
     let server = shared().await;
-    store(&format!("{}?schema=sweeps_past", server.url())).identity().await.unwrap();
+    make(&store(&format!("{}?schema=sweeps_past", server.url()))).await;
     server.sql(
         "INSERT INTO sweeps_past.election (name, office, office_version) \
          SELECT convert_to('a/' || number, 'UTF8'), 'a record', 1 FROM generate_series(1, 101) number",
@@ -125,7 +125,7 @@ async fn who_takes_part_sweeps_nothing_and_nobody_sweeps_the_living() {
 #[tokio::test]
 async fn sessions_that_are_opened_sweep_now_and_then() {
     let server = shared().await;
-    store(&format!("{}?schema=sweeps", server.url())).identity().await.unwrap();
+    make(&store(&format!("{}?schema=sweeps", server.url()))).await;
     let client = raw(&server.url()).await;
     client
         .batch_execute("INSERT INTO sweeps.session VALUES ('forgotten', 1000000, clock_timestamp() - interval '1 day')")

@@ -14,7 +14,9 @@ use incumbent_testkit::servers::PostgresServer;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::harness::{TTL, entry, held, name, raw, shared, store, until, until_blocked, waits_for_standbys, within};
+use crate::harness::{
+    TTL, entry, held, make, name, raw, shared, store, until, until_blocked, waits_for_standbys, within,
+};
 
 /// So long that half of it is longer than any test waits.
 const LONG: Duration = Duration::from_secs(600);
@@ -38,7 +40,7 @@ async fn listen(url: &str, channel: &str) -> (Client, mpsc::UnboundedReceiver<St
 async fn a_notification_that_is_lost_is_made_up_for_by_a_renewal() {
     let server = shared().await;
     let url = format!("{}?schema=tells_nobody", server.url());
-    store(&url).identity().await.unwrap();
+    make(&store(&url)).await;
     server.sql(
         "CREATE OR REPLACE FUNCTION tells_nobody.tell_1(e bytea, what text, t bigint) RETURNS void \
          LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'SELECT'",
@@ -55,7 +57,7 @@ async fn a_notification_that_is_lost_is_made_up_for_by_a_renewal() {
     let wake = tokio::spawn(follower.watch(&watched, standing.cursor));
     until("it waits", async || store.watches() == 1).await;
     assert!(store.promises().await.unwrap().watches);
-    let channel = store.identity().await.unwrap();
+    let channel = make(&store).await;
     let (_listening, mut heard) = listen(&server.url(), channel.as_str()).await;
     leader.withdraw(&leads, None).await.unwrap();
     server.sql(&format!("NOTIFY \"{channel}\", 'later'"));
@@ -80,7 +82,7 @@ async fn a_notification_that_is_lost_is_made_up_for_by_a_renewal() {
 async fn renewals_and_those_who_join_behind_others_are_told_to_nobody() {
     let server = shared().await;
     let store = store(&format!("{}?schema=quiet", server.url()));
-    let channel = store.identity().await.unwrap();
+    let channel = make(&store).await;
     let (_listening, mut heard) = listen(&server.url(), channel.as_str()).await;
     let election = name("quiet");
     let leader = store.open_session(20 * TTL).await.unwrap();
@@ -103,7 +105,7 @@ async fn renewals_and_those_who_join_behind_others_are_told_to_nobody() {
 async fn what_a_leader_says_and_what_the_office_record_says_is_told() {
     let server = shared().await;
     let store = store(&format!("{}?schema=told", server.url()));
-    let channel = store.identity().await.unwrap();
+    let channel = make(&store).await;
     let (_listening, mut heard) = listen(&server.url(), channel.as_str()).await;
     let election = name("told");
     let [leader, follower] = [store.open_session(20 * TTL).await.unwrap(), store.open_session(20 * TTL).await.unwrap()];
@@ -130,7 +132,7 @@ async fn what_a_leader_says_and_what_the_office_record_says_is_told() {
 async fn what_was_refused_is_told_to_nobody() {
     let server = shared().await;
     let store = store(&format!("{}?schema=refused", server.url()));
-    let channel = store.identity().await.unwrap();
+    let channel = make(&store).await;
     let election = name("refused");
     let leader = store.open_session(20 * TTL).await.unwrap();
     let leads = held(&leader.enlist(&election, &entry(1)).await.unwrap());
@@ -396,7 +398,7 @@ async fn elections_with_the_longest_of_names_are_told_of() {
 async fn a_write_of_which_nobody_can_be_told_is_done_all_the_same() {
     let server = shared().await;
     let url = format!("{}?schema=cannot_tell", server.url());
-    store(&url).identity().await.unwrap();
+    make(&store(&url)).await;
     server.sql(
         "CREATE OR REPLACE FUNCTION cannot_tell.tell_1(e bytea, what text, t bigint) RETURNS void LANGUAGE plpgsql \
          AS 'BEGIN RAISE EXCEPTION ''too many notifications in the NOTIFY queue''; END'",
@@ -443,7 +445,7 @@ async fn a_withdrawal_whose_commit_waits_for_a_standby_holds_up_no_notification(
 async fn those_who_get_no_connection_to_listen_on_look_for_themselves() {
     let server = shared().await;
     server.sql("CREATE ROLE has_two LOGIN CONNECTION LIMIT 2");
-    store(&server.url()).identity().await.unwrap();
+    make(&store(&server.url())).await;
     server.sql("GRANT USAGE ON SCHEMA incumbent TO has_two");
     server.sql("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA incumbent TO has_two");
     let follower = server.url().replace("postgres@", "has_two@");
@@ -458,7 +460,7 @@ async fn a_call_that_gets_no_connection_of_its_own_waits_for_one_that_is_out() {
     let server = shared().await;
     // Renewals have the other one.
     server.sql("CREATE ROLE has_one_for_calls LOGIN CONNECTION LIMIT 2");
-    store(&format!("{}?schema=full", server.url())).identity().await.unwrap();
+    make(&store(&format!("{}?schema=full", server.url()))).await;
     server.sql("GRANT USAGE ON SCHEMA \"full\" TO has_one_for_calls");
     server.sql("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA \"full\" TO has_one_for_calls");
     let url = format!("{}?schema=full", server.url().replace("postgres@", "has_one_for_calls@"));
