@@ -9,6 +9,14 @@ use incumbent_store::{Effect, StoreError};
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity};
 
+#[cfg(feature = "tls")]
+use crate::tls::advice as tls_advice;
+/// This build speaks no TLS, unless by a connector that others bring.
+#[cfg(not(feature = "tls"))]
+fn tls_advice(_: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
+    None
+}
+
 /// Ours: the token is below the mark.
 pub(crate) const STALE: &str = "IN409";
 /// Ours: the mark comes from another store.
@@ -69,6 +77,9 @@ pub(crate) fn classify(refusal: Refusal, effect: Effect, what: &str) -> StoreErr
         Effect::None if !proven => return StoreError::unavailable(what, Said(error)),
         _ => {}
     }
+    if let Some(refused) = refused_by_tls(&error, what).or_else(|| refused_by_pooler(&error, what)) {
+        return refused;
+    }
     if wants_a_password(&error) {
         let what = format!(
             "{what}: the server wants a password, and there is none in the URL, nor a line that fits in the file that \
@@ -114,6 +125,45 @@ fn remedy(error: &Error) -> &'static str {
 fn wants_a_password(error: &Error) -> bool {
     let cause = std::error::Error::source(error).map(ToString::to_string);
     error.as_db_error().is_none() && cause.as_deref() == Some("password missing")
+}
+
+/// What TLS will not let pass however often it is tried, with what to do about it. Only texts tell
+/// what the client has found out by itself.
+fn refused_by_tls(error: &Error, what: &str) -> Option<StoreError> {
+    let cause = std::error::Error::source(error)?;
+    let next = if cause.is::<io::Error>() {
+        tls_advice(cause)?
+    } else if error.to_string() != "error performing TLS handshake" {
+        return None;
+    } else if cause.to_string() == "server does not support TLS" {
+        "sslmode, or sslrootcert, asks for it: switch it on there (`ssl = on`; client_tls_sslmode of pgbouncer), or say \
+         sslmode=disable if nobody on the way can read or change what is sent"
+    } else {
+        "name the host as the server's certificate does, or say sslmode=disable for a socket of this host"
+    };
+    Some(StoreError::Denied { what: format!("{what}: {cause}; {next}"), source: None })
+}
+
+/// Its code (08P01) is that of all that pgbouncer says by itself, also of what passes. Its texts
+/// are in one language.
+fn refused_by_pooler(error: &Error, what: &str) -> Option<StoreError> {
+    let said = error.as_db_error().filter(|said| said.code().code() == "08P01")?.message();
+    let denied = |next: &str| StoreError::Denied { what: format!("{what}: {said}; {next}"), source: None };
+    let misuse = |next: &str| StoreError::Misuse { what: format!("{what}: {said}; {next}") };
+    if said.starts_with("unsupported startup parameter") {
+        let next = "leave it out of the URL, or have the pooler pass it over (ignore_startup_parameters of pgbouncer)";
+        return Some(misuse(next));
+    }
+    if said.starts_with("no such database") {
+        return Some(misuse("the pooler knows its own ([databases] of pgbouncer)"));
+    }
+    if said.starts_with("no such user") || said.ends_with("authentication failed") {
+        return Some(denied("check the user and the password in the URL, and whom the pooler lets in (auth_file)"));
+    }
+    if ["SSL required", "TLS connection required"].contains(&said) {
+        return Some(denied("the pooler wants TLS (?sslrootcert=FILE asks for it)"));
+    }
+    None
 }
 
 /// Whether a connection was refused because there are too many: in all, or of this role or

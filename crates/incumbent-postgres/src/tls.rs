@@ -11,7 +11,7 @@ use incumbent_store::StoreError;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 
@@ -45,6 +45,34 @@ impl Rustls {
             }
         };
         Ok(Rustls(Arc::new(config)))
+    }
+}
+
+/// What to do about what no waiting mends. A certificate whose time is over, or is still to come,
+/// is not that: it is renewed, or the clock of this host is set.
+pub(crate) fn advice(cause: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
+    use CertificateError as Certificate;
+    let inside = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref)?;
+    match inside.downcast_ref::<rustls::Error>()? {
+        rustls::Error::InvalidCertificate(why) => match why {
+            Certificate::UnknownIssuer => Some("sslrootcert has to hold the authority behind the server's certificate"),
+            Certificate::NotValidForName | Certificate::NotValidForNameContext { .. } => {
+                Some("name the host as the server's certificate does: names are always checked")
+            }
+            Certificate::Expired
+            | Certificate::ExpiredContext { .. }
+            | Certificate::NotValidYet
+            | Certificate::NotValidYetContext { .. } => None,
+            _ => Some("the server needs another certificate"),
+        },
+        rustls::Error::AlertReceived(
+            AlertDescription::UnknownCA
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::CertificateRequired,
+        ) => Some("the server does not trust our certificate (sslcert, and ssl_ca_file of the server)"),
+        _ => None,
     }
 }
 

@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 use crate::fence::LEVELS;
 use crate::harness::{
-    TTL, asked, entry, held, lead, make, name, raw, sqlstate, stand_for, store, until, until_blocked, waits_for_standbys,
-    within,
+    TTL, asked, entry, held, lead, make, name, raw, sqlstate, stand_for, store, until, until_blocked,
+    waits_for_standbys, within,
 };
 
 #[tokio::test]

@@ -3,14 +3,16 @@
 //! are given to somebody else after each transaction.
 
 use std::collections::BTreeSet;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 
 use incumbent_postgres::PostgresFence;
 use incumbent_postgres::tokio_postgres::{self, Client, NoTls, SimpleQueryMessage, SimpleQueryRow};
 use incumbent_store::fence::{Fence as _, FenceError, FencingToken};
 use incumbent_store::{Cas, EntryId, Held, Place, Session, Store, StoreError};
-use incumbent_testkit::servers::{PgBouncer, PostgresServer};
+use incumbent_testkit::servers::{PgBouncer, PostgresServer, Scratch};
 
-use crate::harness::{TTL, entry, held, lead, name, raw, sqlstate, store, until, within};
+use crate::harness::{TTL, connect, entry, held, lead, name, raw, sqlstate, store, until, within};
 
 /// Looks like what is answered to a step of the store's, but for the number that it begins with.
 const LOOKS_LIKE_OURS: &str = "BEGIN; SELECT '7', 'hex'; SELECT true; COMMIT";
@@ -201,6 +203,33 @@ async fn a_fence_holds_through_a_pooler() {
     within(direct.raise(&election, newest.clone())).await.unwrap();
     assert_eq!(sqlstate(client.batch_execute(&sql(new)).await).as_deref(), Some("IN409"));
     client.batch_execute(&sql(newest)).await.unwrap();
+}
+
+/// All that pgbouncer says comes under one code, also what passes.
+#[tokio::test]
+async fn what_a_pooler_will_never_let_in_is_told_from_what_it_cannot_serve_now() {
+    let server = PostgresServer::start().await;
+    let pooler = PgBouncer::start_with(&server, 2, &["auth_type = any", "max_client_conn = 10"]).await;
+    let options = store(&format!("{}?options=-csearch_path%3Dx", pooler.url()));
+    let refused = within(options.identity()).await.unwrap_err();
+    let says = "unsupported startup parameter: options; leave it out of the URL";
+    assert!(matches!(&refused, StoreError::Misuse { what } if what.contains(says)), "{refused:?}");
+    let mut others = Vec::new();
+    while let Ok(other) = connect(&pooler.url()).await {
+        others.push(other);
+    }
+    let full = within(store(&pooler.url()).identity()).await.unwrap_err();
+    assert!(matches!(full, StoreError::Unavailable { .. }), "{full:?}");
+
+    let folder = Scratch::new("users");
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let users = folder.path().join("users");
+    std::fs::write(&users, "\"postgres\" \"\"\n").unwrap();
+    let auth_file = format!("auth_file = {}", users.display());
+    let pooler = PgBouncer::start_with(&server, 2, &["auth_type = trust", &auth_file]).await;
+    let says = "authentication failed; check the user and the password in the URL";
+    let refused = within(store(&pooler.url().replace("postgres@", "nobody@")).identity()).await.unwrap_err();
+    assert!(matches!(&refused, StoreError::Denied { what, .. } if what.contains(says)), "{refused:?}");
 }
 
 /// Its lock is not left on a connection that the pooler gives to somebody else.
