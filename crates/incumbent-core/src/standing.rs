@@ -102,12 +102,21 @@ pub struct Line {
     pub office: Office,
     /// Where to watch from.
     pub cursor: Cursor,
+    /// For how long yet nobody takes office, whoever is first: another server has taken over, and
+    /// the leader of the one before may believe in its office for that long. `None` also where the
+    /// store cannot say.
+    pub quiet: Option<Duration>,
 }
 
 impl Line {
     /// These entries, as they stood when the office record said this; `more` came after them.
     pub fn new(entries: Vec<Entry>, more: bool, office: Office, cursor: Cursor) -> Line {
-        Line { entries, more, office, cursor }
+        Line { entries, more, office, cursor, quiet: None }
+    }
+
+    /// The same, while nobody takes office: see [`Line::quiet`].
+    pub fn quiet(self, quiet: Option<Duration>) -> Line {
+        Line { quiet, ..self }
     }
 
     /// What one who waits for another leader has seen.

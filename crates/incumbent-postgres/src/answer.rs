@@ -191,7 +191,10 @@ pub(crate) fn line(rows: &[Row], limit: usize) -> Result<Line, StoreError> {
     }
     let more = entries.len() > limit;
     entries.truncate(limit);
-    Ok(Line::new(entries, more, office(first)?, cursor(first)?))
+    // Schemas of older versions do not say.
+    let says = first.columns().iter().any(|column| column.name() == "quiet_us");
+    let quiet = if says { column::<Option<i64>>(first, "quiet_us")?.map(micros) } else { None };
+    Ok(Line::new(entries, more, office(first)?, cursor(first)?).quiet(quiet))
 }
 
 /// Who is ahead of an entry, as a renewal saw it.

@@ -64,6 +64,8 @@ pub(crate) enum Step {
     OfServer(String),
     /// It keeps nobody waiting, however long it takes: its rows are sent as they are found.
     LocksNothing(String),
+    /// The same, with what asks a schema of an older version.
+    Reads { newest: String, older: String },
     /// Its rows are sent once it is committed.
     Locks(String),
     /// Its answer is a word or a number. What is told of it is sent with it, and runs as a
@@ -308,6 +310,10 @@ impl Open {
         let unconfirmed = self.unconfirmed.load(Ordering::SeqCst);
         let answer = match step {
             Step::OfServer(step) | Step::LocksNothing(step) => ask(&self.client, BEGIN, step, "COMMIT").await,
+            Step::Reads { newest, older } => {
+                let step = if self.found.is_ready() { newest } else { older };
+                ask(&self.client, BEGIN, step, "COMMIT").await
+            }
             Step::Locks(step) => ask_and_commit_first(&self.client, step).await,
             Step::LocksAndTells { step, tell } => ask(&self.client, BEGIN, step, &format!("COMMIT; {tell}")).await,
         };

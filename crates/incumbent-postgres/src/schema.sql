@@ -589,22 +589,38 @@ BEGIN
 END
 $$;
 
--- Always one row at least, for the office record.
-CREATE OR REPLACE FUNCTION {schema}.line_3(e bytea, at_most bigint) RETURNS TABLE (
+-- Always one row at least, for the office record. quiet_us: how long nobody leads yet, NULL if
+-- somebody may.
+CREATE OR REPLACE FUNCTION {schema}.line_4(e bytea, at_most bigint) RETURNS TABLE (
     token bigint, incarnation bytea, name bytea, value bytea, ready bigint, changed bigint,
-    office bytea, office_version bigint, cursor bigint, merit text
+    office bytea, office_version bigint, cursor bigint, merit text, quiet_us bigint
 ) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
         SELECT x.token, x.incarnation, x.name, x.value, x.ready, x.changed,
-            o.office, coalesce(o.version, 0), coalesce(o.counter, 0), x.merit
+            o.office, coalesce(o.version, 0), coalesce(o.counter, 0), x.merit,
+            -- No longer than that if the clock was put back, see begin_step.
+            CASE WHEN store.quiet_until > clock_timestamp() THEN least(store.longest_us,
+                (extract(epoch FROM store.quiet_until - clock_timestamp()) * 1000000)::bigint) END
         FROM {schema}.store
         LEFT JOIN {schema}.office_1 o ON o.name = e
         LEFT JOIN LATERAL (
             SELECT * FROM {schema}.living_1 l WHERE l.election = e ORDER BY l.token LIMIT at_most
         ) x ON true
         ORDER BY x.token;
+END
+$$;
+
+-- For libraries of versions 3 to 6, 2, and 1.
+CREATE OR REPLACE FUNCTION {schema}.line_3(e bytea, at_most bigint) RETURNS TABLE (
+    token bigint, incarnation bytea, name bytea, value bytea, ready bigint, changed bigint,
+    office bytea, office_version bigint, cursor bigint, merit text
+) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY SELECT x.token, x.incarnation, x.name, x.value, x.ready, x.changed,
+        x.office, x.office_version, x.cursor, x.merit FROM {schema}.line_4(e, at_most) x;
 END
 $$;
 

@@ -221,8 +221,10 @@ impl Inner {
     async fn line(&self, election: &ElectionName, limit: usize) -> Result<Line, StoreError> {
         // One more tells whether there are more.
         let at_most = i64::try_from(limit.saturating_add(1)).unwrap_or(i64::MAX);
-        let sql = self.schema.call("line_3", &[&bytes(election), &at_most]);
-        match unless_missing(self.read("reading the line", sql).await)? {
+        let [newest, older] =
+            ["line_4", "line_3"].map(|function| self.schema.call(function, &[&bytes(election), &at_most]));
+        let read = self.calls.call("reading the line", Effect::None, Step::Reads { newest, older });
+        match unless_missing(read.await)? {
             Some(rows) => answer::line(&rows, limit),
             None => Ok(Line::new(Vec::new(), false, Office::default(), Cursor(0))),
         }

@@ -109,6 +109,9 @@ pub struct Status {
     pub held_back: Option<HeldBack>,
     /// An operator is healing what went wrong here: others let nobody back meanwhile.
     pub recovery: Option<Recovery>,
+    /// For how long yet nobody takes office, since another server of the store has taken over, and
+    /// the leader of the one before may believe in its office for that long. PostgreSQL says that.
+    pub quiet: Option<Duration>,
     /// For how long nothing has been heard from the leader. A directory can say that, other stores
     /// cannot.
     pub silence: Option<Silence>,
@@ -162,15 +165,15 @@ impl Status {
 
     /// With what a store says of its line.
     pub(crate) fn of(line: Line) -> Status {
-        let Line { entries, office, .. } = line;
+        let Line { entries, office, quiet, .. } = line;
         let head = entries.first();
         let pending = head.and_then(|head| office.pending(head));
         let handover = head.and_then(|head| office.handover_from(head.token)).cloned();
         let observed = head.and_then(|head| head.observed);
         let silence = observed.and_then(|observed| Some(Silence { lasts: observed.silent?, ttl: observed.ttl }));
-        let vacant = head.is_none() || pending.is_some();
+        let vacant = head.is_none() || pending.is_some() || quiet.is_some();
         let status = Status::new(entries.iter().map(CandidateInfo::from).collect(), vacant, office);
-        Status { pending, handover, silence, ..status }
+        Status { pending, handover, quiet, silence, ..status }
     }
     /// With what the office record says by itself.
     pub(crate) fn new(candidates: Vec<CandidateInfo>, vacant: bool, office: Office) -> Status {
@@ -189,6 +192,7 @@ impl Status {
             terms: office.terms,
             held_back: office.held_back,
             recovery: office.recovery,
+            quiet: None,
             silence: None,
             group: None,
         }

@@ -133,7 +133,8 @@ when only the candidate of that name may stand until it leads. \"frozen\" says
 for how long, in \"lasts_ms\". \"followers\" is null where the store keeps no line.
 \"ended\": it was ended a while ago; those in line do not know yet, or came
 later. \"vacant_because\" is there when nobody leads: paused, ended, benched,
-deposed or no_candidates; holding: the first in line leads no more, and keeps
+deposed or no_candidates; taken_over: another server of the store has taken
+over, and nobody leads for \"quiet_ms\" yet; holding: the first in line leads no more, and keeps
 its place until its work has stopped; where terms are on record also taking,
 fencing or leaving: it is not in office yet, or no longer; among peers
 forming, no_majority, state_lost, refused or electing. \"fencing\" says of the

@@ -100,7 +100,12 @@ fn verdict(name: &ElectionName, wanted: Option<usize>, reading: &Reading<Status>
             (State::Warning, format!("nobody leads {name}: {order}"))
         }
         (None, vacancy) => {
-            let why = vacancy.map_or("", Vacancy::word).replace('_', " ");
+            let why = match vacancy {
+                Some(Vacancy::TakenOver(quiet)) => {
+                    format!("another server of the store has taken over, and nobody does for another {}", show(quiet))
+                }
+                vacancy => vacancy.map_or("", Vacancy::word).replace('_', " "),
+            };
             (State::Critical, format!("nobody leads {name}: {why}"))
         }
     };

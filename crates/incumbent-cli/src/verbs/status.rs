@@ -57,6 +57,9 @@ pub(super) struct StatusJson<'a> {
     /// For how long nothing has been heard from the leader, where the store can say.
     #[serde(skip_serializing_if = "Option::is_none")]
     silent_ms: Option<u64>,
+    /// For how long yet nobody takes office.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quiet_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<GroupJson>,
     /// This host has seen this token there: the store is older than it was.
@@ -175,6 +178,8 @@ pub(super) enum Vacancy<'a> {
     /// The same, until the candidate of this name leads.
     WaitsFor(&'a str),
     Ended,
+    /// Another server of the store has taken over, and nobody takes office for so long yet.
+    TakenOver(Duration),
     /// An operator removed a leader, and none is known to have come after it.
     Deposed(&'a Deposed),
     NoCandidates,
@@ -217,6 +222,8 @@ impl<'a> Vacancy<'a> {
             Some(status.first.as_deref().map_or(Vacancy::Paused, Vacancy::WaitsFor))
         } else if status.ended {
             Some(Vacancy::Ended)
+        } else if let Some(quiet) = status.quiet {
+            Some(Vacancy::TakenOver(quiet))
         } else if let (Some(head), Some(pending)) = (status.candidates.first(), status.pending) {
             Some(Vacancy::Pending(head, pending))
         } else if let Some(deposed) = last_deposed(status) {
@@ -237,6 +244,7 @@ impl<'a> Vacancy<'a> {
         match self {
             Vacancy::Paused | Vacancy::WaitsFor(_) => "paused",
             Vacancy::Ended => "ended",
+            Vacancy::TakenOver(_) => "taken_over",
             Vacancy::Deposed(_) => "deposed",
             Vacancy::NoCandidates => "no_candidates",
             Vacancy::Benched(_) => "benched",
@@ -267,6 +275,11 @@ impl<'a> Vacancy<'a> {
             Vacancy::Ended => format!(
                 "Nobody leads because the election was ended, and nobody has stood since. The next candidate starts \
                  afresh: `incumbent run {name} -- COMMAND`."
+            ),
+            Vacancy::TakenOver(quiet) => format!(
+                "Nobody leads for another {}: another server of the store has taken over, and whoever led before may \
+                 believe so for that long. Candidates wait for that, and lead again by themselves.",
+                show(quiet)
             ),
             // One that leads for a moment leaves the note of it behind.
             Vacancy::Deposed(deposed) => format!(
@@ -429,6 +442,7 @@ fn warning(text: &str) -> String {
 pub(super) fn without_ages(status: &Status) -> Status {
     let mut status = status.clone();
     status.silence = None;
+    status.quiet = status.quiet.map(|_| Duration::ZERO);
     status
 }
 
@@ -470,6 +484,7 @@ pub(super) fn to_json<'a>(name: &'a ElectionName, store: &StoreUrl, reading: &Re
             order: OrderJson::new(&recovery.order),
         }),
         silent_ms: status.silence.map(|silence| ms(silence.lasts)),
+        quiet_ms: status.quiet.map(ms),
         group: status.group.as_ref().map(|group| GroupJson {
             members: group.members,
             answering: group.answering,

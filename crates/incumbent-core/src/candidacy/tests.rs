@@ -194,7 +194,7 @@ fn a_handover_that_was_refused_leaves_no_alarm_behind() {
     driven.feed(Input::Wake(CANDIDACY, driven.watch.unwrap(), Hint::Changed));
     driven.answer(standing(Place::Leading(held.clone()), asked.clone()));
     let entries = vec![Entry { id: held.entry.clone(), token: held.token, ..rival(5, 1, None) }];
-    driven.answer(Answer::Line(Box::new(Line { entries, more: false, office: asked, cursor: Cursor(2) })));
+    driven.answer(Answer::Line(Box::new(Line::new(entries, false, asked, Cursor(2)))));
     assert!(matches!(driven.asks(), Op::SetOffice(..)), "the heir is not there, and the leader says so");
     driven.answer(Answer::Cas(Cas::Done));
     handover.refused = Some(Refusal::HeirGone);
@@ -248,7 +248,7 @@ fn what_is_over_is_taken_out_of_the_office_record_at_the_leaders_next_look_of_it
     let (mut driven, held, mut office) = asked_to_hand_over();
     office.handover.as_mut().unwrap().refused = Some(Refusal::HeirGone);
     office.deposed = Some(Deposed::new(number(3)));
-    let line = Line { entries: vec![], more: false, office: office.clone(), cursor: Cursor(2) };
+    let line = Line::new(vec![], false, office.clone(), Cursor(2));
     driven.answer(Answer::Line(Box::new(line)));
     driven.answer(standing(Place::Leading(held.clone()), office.clone()));
     assert!(driven.call.is_none(), "the one that it was written for may not have read it yet: {:?}", driven.call);
@@ -439,7 +439,7 @@ fn a_lost_hint_about_the_heir_is_made_up_for_by_the_periodic_look() {
         Entry { id: held.entry.clone(), token: held.token, incarnation: Some(held.incarnation), ..rival(5, 1, None) };
     let theirs = Entry { id: heir.entry, token: heir.token, incarnation: Some(heir.incarnation), ..rival(6, 1, None) };
     let entries = vec![ours, theirs];
-    driven.answer(Answer::Line(Box::new(Line { entries, more: false, office: asked.clone(), cursor: Cursor(2) })));
+    driven.answer(Answer::Line(Box::new(Line::new(entries, false, asked.clone(), Cursor(2)))));
     assert!(driven.call.is_none(), "{:?}", driven.call);
     // The heir says that it is ready now, and the hint is lost.
     let (mut looks, mut lines) = (0, 0);
@@ -600,7 +600,7 @@ fn an_election_that_was_frozen_since_the_request_was_read_is_looked_at_before_an
     heir.ready = Some(Nonce(1));
     let first = Entry { id: held.entry.clone(), incarnation: Some(held.incarnation), ..rival(5, 1, None) };
     let office = frozen(3, None).with_handover(asked.handover.clone());
-    let line = Line { entries: vec![first, heir], more: false, office, cursor: Cursor(2) };
+    let line = Line::new(vec![first, heir], false, office, Cursor(2));
     driven.answer(Answer::Line(Box::new(line)));
     assert_eq!(driven.asks(), &Op::Standing(held, None));
     assert!(!driven.events.iter().any(|event| matches!(event, Event::Stopping { .. })), "{:?}", driven.events);

@@ -109,7 +109,7 @@ async fn many_that_bring_one_schema_up_to_date_at_once_do_not_trip_over_each_oth
     let session = before.open_session(60 * TTL).await.unwrap();
     let leads = held(&session.enlist(&name("update"), &entry(1)).await.unwrap());
     server.sql("ALTER TABLE updated_by_many.entry DROP COLUMN merit CASCADE");
-    server.sql("DROP FUNCTION updated_by_many.enlist_3, updated_by_many.publish_3, updated_by_many.line_3");
+    server.sql("DROP FUNCTION updated_by_many.enlist_3, updated_by_many.publish_3, updated_by_many.line_3, updated_by_many.line_4");
     server.sql("UPDATE updated_by_many.store SET version = 1");
     let starts = (0..20).map(|_| {
         let store = store(&url);
@@ -118,7 +118,7 @@ async fn many_that_bring_one_schema_up_to_date_at_once_do_not_trip_over_each_oth
     for start in Vec::from_iter(starts) {
         assert_eq!(start.await.unwrap(), session.store_id());
     }
-    assert_eq!(server.sql("SELECT version FROM updated_by_many.store"), "6");
+    assert_eq!(server.sql("SELECT version FROM updated_by_many.store"), "7");
     let standing = session.standing(&leads, None).await.unwrap();
     assert!(matches!(standing.place, Place::Leading(_)), "{standing:?}");
 }
@@ -246,13 +246,13 @@ async fn a_schema_that_is_too_new_is_refused_and_an_older_one_is_brought_up_to_d
     let server = shared().await;
     let url = url_of("postgres", "postgres", "schema=of_another_version").await;
     let id = make(&store(&url)).await;
-    for version in 0..6 {
+    for version in 0..7 {
         server.sql(&format!("UPDATE of_another_version.store SET version = {version}"));
         server.sql("DROP FUNCTION of_another_version.sweep_1");
         assert_eq!(store(&url).identity().await.unwrap(), id, "who reads it leaves it as it is");
         assert_eq!(server.sql("SELECT version FROM of_another_version.store"), version.to_string());
         assert_eq!(make(&store(&url)).await, id);
-        assert_eq!(server.sql("SELECT version FROM of_another_version.store"), "6");
+        assert_eq!(server.sql("SELECT version FROM of_another_version.store"), "7");
         server.sql("SELECT of_another_version.sweep_1('1 hour')");
     }
     // What an older command prints leaves the functions of a newer one as they are.
@@ -261,10 +261,10 @@ async fn a_schema_that_is_too_new_is_refused_and_an_older_one_is_brought_up_to_d
     let ddl = incumbent_postgres::schema_ddl("of_another_version").unwrap();
     let refused = server.psql().arg(ddl).output().unwrap();
     let said = String::from_utf8_lossy(&refused.stderr);
-    assert!(!refused.status.success() && said.contains("has version 8, and this makes version 6"), "{said}");
+    assert!(!refused.status.success() && said.contains("has version 8, and this makes version 7"), "{said}");
     assert_eq!(server.sql("SELECT to_regproc('of_another_version.sweep_1') IS NULL"), "t");
     assert_eq!(store(&url).identity().await.unwrap(), id, "it is not too new");
-    server.sql("UPDATE of_another_version.store SET oldest_library = 7");
+    server.sql("UPDATE of_another_version.store SET oldest_library = 8");
     let refused = store(&url).identity().await.unwrap_err();
     assert!(matches!(refused, StoreError::Misuse { .. }), "{refused:?}");
     let named = format!("the schema of_another_version at {} has version 8", server.endpoint());
@@ -290,7 +290,7 @@ async fn an_older_schema_is_refused_by_a_role_that_may_not_change_it() {
     assert_eq!(within(reads.line(&name("old"), 9)).await.unwrap().entries, []);
     server.sql("DROP FUNCTION stays_old.line_1, stays_old.line_2, stays_old.line_3");
     let refused = within(reads.line(&name("old"), 9)).await.unwrap_err();
-    let says = "has version 3, in which this cannot be read; its owner, postgres, brings it up to version 6";
+    let says = "has version 3, in which this cannot be read; its owner, postgres, brings it up to version 7";
     assert!(matches!(&refused, StoreError::Misuse { what } if what.contains(says)), "{refused:?}");
 }
 
@@ -322,7 +322,7 @@ async fn a_line_of_the_first_version_goes_on_in_the_latest() {
     // nothing of what came after it. Made from the latest, since no older one can be had.
     for sql in [
         "DROP FUNCTION of_the_first.enlist_2, of_the_first.publish_2, of_the_first.line_2",
-        "DROP FUNCTION of_the_first.enlist_3, of_the_first.publish_3, of_the_first.line_3",
+        "DROP FUNCTION of_the_first.enlist_3, of_the_first.publish_3, of_the_first.line_3, of_the_first.line_4",
         "ALTER TABLE of_the_first.entry DROP COLUMN merit CASCADE",
         "CREATE VIEW of_the_first.living_1 AS SELECT e.*, s.ttl_us, s.expires_at FROM of_the_first.entry e \
          JOIN of_the_first.session s ON s.id = e.session WHERE s.expires_at > clock_timestamp()",
@@ -353,7 +353,7 @@ async fn a_line_of_the_second_version_goes_on_in_the_latest() {
     let leader = store(&url).open_session(60 * TTL).await.unwrap();
     let leads = held(&leader.enlist(&election, &entry(1)).await.unwrap());
     for sql in [
-        "DROP FUNCTION of_the_second.enlist_3, of_the_second.publish_3, of_the_second.line_3",
+        "DROP FUNCTION of_the_second.enlist_3, of_the_second.publish_3, of_the_second.line_3, of_the_second.line_4",
         "ALTER TABLE of_the_second.entry DROP COLUMN merit CASCADE",
         "ALTER TABLE of_the_second.entry ADD COLUMN unwell boolean NOT NULL DEFAULT false",
         "CREATE VIEW of_the_second.living_1 AS SELECT e.election, e.token, e.session, e.incarnation, e.name, e.value, \

@@ -42,6 +42,9 @@ async fn after_a_failover_tokens_leap_and_nobody_leads_until_the_former_leader_h
     // The default TTL is longer than the one that was in use, and counts.
     let quiet = next.enlist(&election, &entry(2)).await.unwrap_err();
     assert!(matches!(quiet, StoreError::Unavailable { .. }) && quiet.to_string().contains("nobody leads"), "{quiet}");
+    // Those who only look are told, too.
+    let quiet = after.line(&election, 9).await.unwrap().quiet.expect("nobody may lead yet");
+    assert!(quiet > Duration::ZERO && quiet <= Duration::from_secs(15), "{quiet:?}");
     standby.sql("UPDATE incumbent.store SET quiet_until = clock_timestamp() + interval '1 second'");
     let mut standing = None;
     until("somebody leads", async || {
@@ -52,7 +55,7 @@ async fn after_a_failover_tokens_leap_and_nobody_leads_until_the_former_leader_h
     let leads = held(&standing.unwrap());
     assert!(leads.token.get() > old.token.get() + (1 << 32), "{leads:?} after {old:?}");
     let line = after.line(&election, 9).await.unwrap();
-    assert!(line.entries.len() == 1 && line.entries[0].is(&leads), "{line:?}");
+    assert!(line.entries.len() == 1 && line.entries[0].is(&leads) && line.quiet.is_none(), "{line:?}");
 }
 
 /// A primary and its standby, of which the primary waits for the standby or is cut off from it: the

@@ -65,6 +65,8 @@ pub(super) struct Look {
     pub(super) held_back: Option<(u64, Option<Duration>)>,
     pub(super) ended: bool,
     pub(super) deposed: Option<u64>,
+    /// For how long yet nobody takes office: another server of the store has taken over.
+    pub(super) quiet: Option<Duration>,
     /// For how long nothing was heard of the head, and how long that may last.
     pub(super) silence: Option<(Duration, Duration)>,
     pub(super) group: Option<Members>,
@@ -178,6 +180,7 @@ impl Look {
             held_back: status.held_back.map(|held_back| (held_back.token.get(), age(held_back.at_ms))),
             ended: status.ended,
             deposed: status.deposed.as_ref().map(|deposed| deposed.token.get()),
+            quiet: status.quiet,
             silence: status.silence.map(|silence| (silence.lasts, silence.ttl)),
             is_taking: !status.terms.is_empty() && first.is_some() && !opened,
             is_fencing: status.pending == Some(Pending::Fencing),

@@ -489,6 +489,18 @@ fn d10_nobody_stands(evidence: &Evidence) -> Vec<Finding> {
     if !lasts || !evidence.claims_in(evidence.last()).is_empty() {
         return Vec::new();
     }
+    if let Some(quiet) = evidence.last().after.quiet {
+        return vec![Finding {
+            code: "D10",
+            severity: Severity::Warning,
+            what: format!("nobody leads for another {}", show(quiet)),
+            seen: vec!["the store says that another of its servers has taken over".to_owned()],
+            means: "whoever led before may believe so for that long; candidates wait for that",
+            not_told_from: "a store that was restored from a copy of itself",
+            next: format!("wait, and ask again; incumbent status {}", shell_word(&evidence.election)),
+            runbook: "nobody-leads",
+        }];
+    }
     let seen = evidence.witness.as_ref().ok().and_then(Option::as_ref);
     let led = seen.map_or_else(
         || "this host has seen nobody lead here".to_owned(),

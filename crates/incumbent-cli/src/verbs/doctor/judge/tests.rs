@@ -404,6 +404,8 @@ fn d10_nobody_stands_where_somebody_led() {
     assert_eq!(codes(&nobody), [("D10", Severity::Info)], "nobody is missed, and yet it is said");
     let deposed = lasting(&Look { deposed: Some(41), ..vacant() }, &[&[]]);
     assert!(findings(&deposed)[0].seen[0].contains("token 41 was deposed"));
+    let quiet = lasting(&Look { quiet: Some(Duration::from_secs(12)), deposed: Some(41), ..vacant() }, &[&[]]);
+    assert_eq!(findings(&quiet)[0].what, "nobody leads for another 12 s");
     let order = Ordered { text: "by ada".into(), age: Some(Duration::from_secs(60)) };
     let benched = lasting(&Look { benched: vec![("a".into(), order)], ..vacant() }, &[&[]]);
     assert!(findings(&benched)[0].seen[0].contains("benched a"));
