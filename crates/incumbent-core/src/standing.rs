@@ -106,17 +106,25 @@ pub struct Line {
     /// the leader of the one before may believe in its office for that long. `None` also where the
     /// store cannot say.
     pub quiet: Option<Duration>,
+    /// Why nothing is decided now, though the store answers: what keeps it from taking writes, for
+    /// people. `None` also where it cannot say.
+    pub stalled: Option<Arc<str>>,
 }
 
 impl Line {
     /// These entries, as they stood when the office record said this; `more` came after them.
     pub fn new(entries: Vec<Entry>, more: bool, office: Office, cursor: Cursor) -> Line {
-        Line { entries, more, office, cursor, quiet: None }
+        Line { entries, more, office, cursor, quiet: None, stalled: None }
     }
 
     /// The same, while nobody takes office: see [`Line::quiet`].
     pub fn quiet(self, quiet: Option<Duration>) -> Line {
         Line { quiet, ..self }
+    }
+
+    /// The same, while the store takes no writes: see [`Line::stalled`].
+    pub fn stalled(self, stalled: Option<Arc<str>>) -> Line {
+        Line { stalled, ..self }
     }
 
     /// What one who waits for another leader has seen.

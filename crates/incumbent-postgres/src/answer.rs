@@ -194,7 +194,27 @@ pub(crate) fn line(rows: &[Row], limit: usize) -> Result<Line, StoreError> {
     // Schemas of older versions do not say.
     let says = first.columns().iter().any(|column| column.name() == "quiet_us");
     let quiet = if says { column::<Option<i64>>(first, "quiet_us")?.map(micros) } else { None };
-    Ok(Line::new(entries, more, office(first)?, cursor(first)?).quiet(quiet))
+    let stalled = missing_standby(first)?.map(Into::into);
+    Ok(Line::new(entries, more, office(first)?, cursor(first)?).quiet(quiet).stalled(stalled))
+}
+
+/// The standbys that commits wait for, where too few of them are there: a value for people, to be
+/// selected as `missing_standby`. As far as this role can see: to others than those who read all
+/// statistics a standby that is there may be any.
+pub(crate) const MISSING_STANDBY: &str = "(SELECT CASE WHEN names <> '' AND \
+    (SELECT count(*) FROM pg_catalog.pg_stat_replication \
+    WHERE coalesce(sync_state, 'sync') IN ('sync', 'quorum')) \
+    < coalesce(substring(names FROM '(?i)^ *(?:first|any)? *([0-9]+) *[(]')::int, 1) THEN names END \
+    FROM (SELECT current_setting('synchronous_standby_names') AS names) setting) AS missing_standby";
+
+/// The sentence about it.
+pub(crate) fn missing_standby(row: &Row) -> Result<Option<String>, StoreError> {
+    let names: Option<&str> = column(row, "missing_standby")?;
+    Ok(names.map(|names| {
+        format!(
+            "synchronous_standby_names is set ({names}), and no such standby is connected: every commit waits for one"
+        )
+    }))
 }
 
 /// Who is ahead of an entry, as a renewal saw it.

@@ -12,7 +12,7 @@ use incumbent_store::{
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::{Config, NoTls, SimpleQueryRow, Socket};
 
-use crate::answer::{self, column, number, number_of, one, value};
+use crate::answer::{self, MISSING_STANDBY, column, number, number_of, one, value};
 use crate::connection::{Link, Step};
 use crate::connector::{Configured, Connector};
 use crate::literal::Literal as _;
@@ -221,8 +221,10 @@ impl Inner {
     async fn line(&self, election: &ElectionName, limit: usize) -> Result<Line, StoreError> {
         // One more tells whether there are more.
         let at_most = i64::try_from(limit.saturating_add(1)).unwrap_or(i64::MAX);
-        let [newest, older] =
-            ["line_4", "line_3"].map(|function| self.schema.call(function, &[&bytes(election), &at_most]));
+        let [newest, older] = ["line_4", "line_3"].map(|function| {
+            let line = self.schema.call(function, &[&bytes(election), &at_most]);
+            format!("SELECT line.*, {MISSING_STANDBY} FROM ({line}) line")
+        });
         let read = self.calls.call("reading the line", Effect::None, Step::Reads { newest, older });
         match unless_missing(read.await)? {
             Some(rows) => answer::line(&rows, limit),
@@ -263,11 +265,13 @@ impl Inner {
     }
 
     async fn promises(&self) -> Result<Promises, StoreError> {
-        let sql = "SELECT current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes, \
-            current_setting('synchronous_standby_names') AS waits_for, \
-            current_setting('synchronous_commit') AS waits_until, \
-            (SELECT count(*) FROM pg_catalog.pg_stat_replication) AS standbys";
-        let asked = self.calls.call("reading what the server can keep", Effect::None, Step::OfServer(sql.to_owned()));
+        let sql = format!(
+            "SELECT current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes, \
+             current_setting('synchronous_standby_names') AS waits_for, \
+             current_setting('synchronous_commit') AS waits_until, \
+             (SELECT count(*) FROM pg_catalog.pg_stat_replication) AS standbys, {MISSING_STANDBY}"
+        );
+        let asked = self.calls.call("reading what the server can keep", Effect::None, Step::OfServer(sql));
         let rows = asked.await?;
         let row = one(&rows)?;
         let identity = unless_missing(self.identity().await)?;
@@ -283,6 +287,9 @@ impl Inner {
         promises.watches = listening == Listening::Yes;
         promises.smallest_ttl = SMALLEST_TTL;
         promises.longest_ttl = LONGEST_TTL;
+        promises
+            .caveats
+            .extend(answer::missing_standby(row)?.map(|missing| format!("Nothing is decided now: {missing}.")));
         server.lower(&mut promises, self.schema.name());
         promises.caveats.extend(listening.caveat().map(Into::into));
         Ok(promises)

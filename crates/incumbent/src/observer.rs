@@ -112,6 +112,10 @@ pub struct Status {
     /// For how long yet nobody takes office, since another server of the store has taken over, and
     /// the leader of the one before may believe in its office for that long. PostgreSQL says that.
     pub quiet: Option<Duration>,
+    /// Why nothing is decided now, though the store answers: it waits for a standby that is not
+    /// there, say. Who leads may not be able to renew, and nobody else takes office. PostgreSQL
+    /// says that.
+    pub stalled: Option<Arc<str>>,
     /// For how long nothing has been heard from the leader. A directory can say that, other stores
     /// cannot.
     pub silence: Option<Silence>,
@@ -165,7 +169,7 @@ impl Status {
 
     /// With what a store says of its line.
     pub(crate) fn of(line: Line) -> Status {
-        let Line { entries, office, quiet, .. } = line;
+        let Line { entries, office, quiet, stalled, .. } = line;
         let head = entries.first();
         let pending = head.and_then(|head| office.pending(head));
         let handover = head.and_then(|head| office.handover_from(head.token)).cloned();
@@ -173,7 +177,7 @@ impl Status {
         let silence = observed.and_then(|observed| Some(Silence { lasts: observed.silent?, ttl: observed.ttl }));
         let vacant = head.is_none() || pending.is_some() || quiet.is_some();
         let status = Status::new(entries.iter().map(CandidateInfo::from).collect(), vacant, office);
-        Status { pending, handover, quiet, silence, ..status }
+        Status { pending, handover, quiet, stalled, silence, ..status }
     }
     /// With what the office record says by itself.
     pub(crate) fn new(candidates: Vec<CandidateInfo>, vacant: bool, office: Office) -> Status {
@@ -193,6 +197,7 @@ impl Status {
             held_back: office.held_back,
             recovery: office.recovery,
             quiet: None,
+            stalled: None,
             silence: None,
             group: None,
         }

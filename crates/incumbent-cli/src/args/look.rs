@@ -139,7 +139,8 @@ its place until its work has stopped; where terms are on record also taking,
 fencing or leaving: it is not in office yet, or no longer; among peers
 forming, no_majority, state_lost, refused or electing. \"fencing\" says of the
 last leader (\"token\") what came of stopping it (\"result\"), and in \"order\" why.
-With a directory,
+\"stalled\" is there while the store answers and takes no
+writes, and says why. With a directory,
 \"silent_ms\" says how long ago the leader was last heard from. With peers there
 is also \"group\":{\"members\":3,\"answering\":2,\"needed\":2}, with \"waits_for\",
 \"not_voting\" and \"refusing\" where members are missing, have lost their votes

@@ -137,6 +137,8 @@ fn runbook(state: State, status: &Status) -> Option<&'static str> {
 /// What deserves a look although somebody leads, and what explains why nobody does.
 fn concerns(wanted: Option<usize>, status: &Status) -> Vec<String> {
     let mut concerns = Vec::new();
+    // A leader that cannot renew leads no longer than its TTL.
+    concerns.extend(status.stalled.as_deref().map(str::to_owned));
     // It has not left yet.
     concerns.extend(paused(status).filter(|_| !status.vacant));
     if status.leader().is_some_and(|leader| leader.unwell) {

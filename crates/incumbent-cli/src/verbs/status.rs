@@ -60,6 +60,9 @@ pub(super) struct StatusJson<'a> {
     /// For how long yet nobody takes office.
     #[serde(skip_serializing_if = "Option::is_none")]
     quiet_ms: Option<u64>,
+    /// Why nothing is decided now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stalled: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<GroupJson>,
     /// This host has seen this token there: the store is older than it was.
@@ -485,6 +488,7 @@ pub(super) fn to_json<'a>(name: &'a ElectionName, store: &StoreUrl, reading: &Re
         }),
         silent_ms: status.silence.map(|silence| ms(silence.lasts)),
         quiet_ms: status.quiet.map(ms),
+        stalled: status.stalled.as_deref().map(str::to_owned),
         group: status.group.as_ref().map(|group| GroupJson {
             members: group.members,
             answering: group.answering,
@@ -505,6 +509,9 @@ pub(super) fn page(name: &ElectionName, store: &StoreUrl, status: &Status) -> Ve
     page.row("store", &printable(&store.to_string()));
     page.leader(store, status);
     page.orders(name, status);
+    if let Some(why) = &status.stalled {
+        page.notable("stalled", &printable(why));
+    }
     if let Some(vacancy) = Vacancy::of(status) {
         let runbook = if vacancy.is_ordered() { "" } else { "\nStep by step: docs/runbooks.md#nobody-leads" };
         page.rows.push(format!("\n{}{runbook}", vacancy.sentence(name, store, at_large(status))));

@@ -454,6 +454,7 @@ async fn what_a_store_promises_is_what_its_server_is_set_to() {
         (&["fsync = off"][..], TokenStrength::Volatile, "fsync is off"),
         (&["full_page_writes = off"], TokenStrength::Durable, "full_page_writes is off"),
         (&["synchronous_standby_names = 'nobody'"], TokenStrength::Durable, "has confirmed what was committed"),
+        (&["synchronous_standby_names = 'ANY 1 (a, b)'"], TokenStrength::Durable, "set (ANY 1 (a, b)), and no such"),
         (
             &["synchronous_standby_names = 'nobody'", "synchronous_commit = remote_write"],
             TokenStrength::Durable,

@@ -526,6 +526,33 @@ async fn a_wait_for_a_standby_that_was_cancelled_is_an_unknown_outcome() {
     }
 }
 
+/// Renewals hang then, and only those who read are answered: they say why.
+#[tokio::test]
+async fn a_standby_that_is_waited_for_and_is_not_there_is_named_to_those_who_look() {
+    let server = PostgresServer::start().await;
+    server.sql("CREATE ROLE looks LOGIN");
+    let store = store(&server.url());
+    make(&store).await;
+    server.sql("GRANT USAGE ON SCHEMA incumbent TO looks");
+    server.sql("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA incumbent TO looks");
+    let looks = crate::harness::store(&server.url().replace("postgres@", "looks@"));
+    let election = name("stalled");
+    let stalled = async |by: &PostgresStore| within(by.line(&election, 1)).await.unwrap().stalled;
+    assert_eq!(stalled(&store).await, None);
+    waits_for_standbys(&server, "FIRST 1 (other, third)").await;
+    for by in [&store, &looks] {
+        let said = stalled(by).await.expect("it is not there");
+        assert!(said.contains("is set (FIRST 1 (other, third)), and no such standby is connected"), "{said}");
+    }
+    let named = server.start_standby("other", &[]).await;
+    for by in [&store, &looks] {
+        until("it is there", async || stalled(by).await.is_none()).await;
+    }
+    waits_for_standbys(&server, "2 (other, third)").await;
+    assert!(stalled(&store).await.is_some(), "one of two");
+    drop(named);
+}
+
 #[tokio::test]
 async fn a_write_whose_answer_is_lost_is_unknown_and_repeating_it_settles_it() {
     let server = PostgresServer::start().await;
