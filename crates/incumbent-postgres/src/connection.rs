@@ -163,8 +163,8 @@ impl Link {
             let connector = &*link.connector;
             let dialled = Dialled { client: &open.client, connector };
             let found = match effect {
-                Effect::Write => in_time(connector, link.schema.make(&dialled)).await?,
-                Effect::None => in_time(connector, link.schema.find(&dialled)).await?,
+                Effect::Write => in_time(&link.connecting(), link.schema.make(&dialled)).await?,
+                Effect::None => in_time(&link.connecting(), link.schema.find(&dialled)).await?,
             };
             open.found = found;
             Ok::<_, StoreError>(open)
@@ -233,11 +233,16 @@ impl Link {
         let connector = &*self.connector;
         let (unheard, _) = mpsc::unbounded_channel();
         let dialled = async {
-            let mut open = connect(connector, connector.connect(), unheard).await?;
+            let mut open = connect(&self.connecting(), connector.connect(), unheard).await?;
             open.found = self.schema.find(&Dialled { client: &open.client, connector }).await?;
             Ok(open)
         };
-        in_time(connector, dialled).await
+        in_time(&self.connecting(), dialled).await
+    }
+
+    /// What is being done while a connection is made.
+    fn connecting(&self) -> String {
+        connecting_to(self.connector.servers().as_deref())
     }
 
     /// The next connection that nobody uses.
@@ -334,14 +339,11 @@ impl Open {
 
 /// Makes a connection. What it is notified of goes to `heard`.
 pub(crate) async fn connect(
-    connector: &dyn Connector,
+    what: &str,
     connecting: Connecting<'_>,
     heard: mpsc::UnboundedSender<Notification>,
 ) -> Result<Open, StoreError> {
-    let connected = connecting.await.map_err(|error| {
-        let what = named(CONNECTING, connector);
-        classify(error.into(), Effect::None, &what)
-    });
+    let connected = connecting.await.map_err(|error| classify(error.into(), Effect::None, what));
     let (client, messages) = connected?;
     let unconfirmed = Arc::new(AtomicU64::new(0));
     let (held, holder) = oneshot::channel();
@@ -349,13 +351,18 @@ pub(crate) async fn connect(
     Ok(Open { client, answered: Instant::now(), unconfirmed, found: Found::Missing, _held: held })
 }
 
+/// That a connection is made, for messages, and where to if that is said.
+pub(crate) fn connecting_to(servers: Option<&str>) -> String {
+    servers.map_or_else(|| CONNECTING.to_owned(), |servers| format!("{CONNECTING} at {servers}"))
+}
+
 /// A connection with what is asked on it before it is used, unless that takes too long.
 pub(crate) async fn in_time<T>(
-    connector: &dyn Connector,
+    what: &str,
     dialled: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
     let no_answer = || {
-        let what = format!("{}: no answer within {DIAL_TIMEOUT:?}", named(CONNECTING, connector));
+        let what = format!("{what}: no answer within {DIAL_TIMEOUT:?}");
         StoreError::Unavailable { what, source: None }
     };
     timeout(DIAL_TIMEOUT, dialled).await.map_err(|_| no_answer())?

@@ -55,6 +55,12 @@ pub trait Connector: fmt::Debug + Send + Sync + 'static {
     fn servers(&self) -> Option<String> {
         None
     }
+
+    /// Where [`connect_to_listen`](Connector::connect_to_listen) connects to, if that is elsewhere:
+    /// for messages, too.
+    fn listens_at(&self) -> Option<String> {
+        None
+    }
 }
 
 /// What was tried, and at which server.
@@ -184,15 +190,24 @@ where
     }
 
     fn servers(&self) -> Option<String> {
-        let ports = self.config.get_ports();
-        // One port for each host, or one for all.
-        let port = |number: usize| ports.get(number).or(ports.last()).copied().unwrap_or(SCHEME.port);
-        let named = self.config.get_hosts().iter().enumerate().map(|(number, host)| match host {
-            Host::Tcp(host) => format!("{host}:{}", port(number)),
-            Host::Unix(folder) => format!("{}:{}", folder.display(), port(number)),
-        });
-        Some(Vec::from_iter(named).join(",")).filter(|servers| !servers.is_empty())
+        names(&self.config)
     }
+
+    fn listens_at(&self) -> Option<String> {
+        self.listen.as_ref().and_then(names)
+    }
+}
+
+/// Its servers, as `host:port`.
+fn names(config: &Config) -> Option<String> {
+    let ports = config.get_ports();
+    // One port for each host, or one for all.
+    let port = |number: usize| ports.get(number).or(ports.last()).copied().unwrap_or(SCHEME.port);
+    let named = config.get_hosts().iter().enumerate().map(|(number, host)| match host {
+        Host::Tcp(host) => format!("{host}:{}", port(number)),
+        Host::Unix(folder) => format!("{}:{}", folder.display(), port(number)),
+    });
+    Some(Vec::from_iter(named).join(",")).filter(|servers| !servers.is_empty())
 }
 
 /// Without the password.

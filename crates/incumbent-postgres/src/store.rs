@@ -291,7 +291,7 @@ impl Inner {
             .caveats
             .extend(answer::missing_standby(row)?.map(|missing| format!("Nothing is decided now: {missing}.")));
         server.lower(&mut promises, self.schema.name());
-        promises.caveats.extend(listening.caveat().map(Into::into));
+        promises.caveats.extend(listening.caveat(self.watcher.goes_past_to().as_deref()));
         Ok(promises)
     }
 }

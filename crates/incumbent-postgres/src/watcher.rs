@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_postgres::Notification;
 
 use crate::answer::{Ahead, bytes_of, column, number_of, one};
-use crate::connection::{Link, Open, Step, connect, in_time};
+use crate::connection::{Link, Open, Step, connect, connecting_to, in_time};
 use crate::connector::Connector;
 use crate::schema::{Dialled, Schema};
 use crate::store::Inner;
@@ -126,14 +126,16 @@ impl Wanted {
 }
 
 /// Whether changes are told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Listening {
     /// That is being found out.
     Starting,
     /// They are.
     Yes,
-    /// They are not: there is no connection that hears.
+    /// They are not: the connection hears nothing.
     No,
+    /// They are not: there is no connection, and this is why.
+    Failed(Arc<str>),
     /// They are not: the connection that is to hear them leads to another database.
     Elsewhere,
     /// There is nothing to tell yet: no schema.
@@ -141,23 +143,37 @@ pub(crate) enum Listening {
 }
 
 impl Listening {
-    /// What those should know who depend on it.
-    pub(crate) fn caveat(self) -> Option<&'static str> {
-        match self {
-            Listening::Yes => None,
-            Listening::Unmade => Some(
+    /// What those should know who depend on it, where the connection goes past a pooler to this
+    /// server, if it does.
+    pub(crate) fn caveat(&self, past: Option<&str>) -> Option<String> {
+        let said = match (self, past) {
+            (Listening::Yes, _) => return None,
+            (Listening::Failed(why), _) => {
+                let past = past.map_or_else(String::new, |server| format!(" to {server}, which ?listen= names,"));
+                return Some(format!(
+                    "The connection{past} that listens cannot be had: {why}. Who waits looks once a second."
+                ));
+            }
+            (Listening::Starting | Listening::No, Some(server)) => {
+                return Some(format!(
+                    "The connection to {server}, which ?listen= names, hears no notifications: who waits looks once a \
+                     second. It has to be the server itself, and not a pooler."
+                ));
+            }
+            (Listening::Unmade, _) => {
                 "There are no elections in this database yet: the first candidate makes the schema. Whether \
-                 notifications are heard is not known before that.",
-            ),
-            Listening::Starting | Listening::No => Some(
+                 notifications are heard is not known before that."
+            }
+            (Listening::Starting | Listening::No, None) => {
                 "No connection hears notifications: who waits looks once a second. Is there a pooler in between? \
-                 ?listen=HOST:PORT goes past it.",
-            ),
-            Listening::Elsewhere => Some(
+                 ?listen=HOST:PORT goes past it."
+            }
+            (Listening::Elsewhere, _) => {
                 "The connection that listens leads to another database than the calls do: who waits looks once a \
-                 second. ?listen=HOST:PORT names the server that is behind the pooler.",
-            ),
-        }
+                 second. ?listen=HOST:PORT names the server that is behind the pooler."
+            }
+        };
+        Some(said.to_owned())
     }
 }
 
@@ -202,11 +218,16 @@ impl Watcher {
         self.shared.waiters().by_election.values().map(BTreeMap::len).sum()
     }
 
+    /// The server to which the connection that listens goes past a pooler, if it does.
+    pub(crate) fn goes_past_to(&self) -> Option<String> {
+        self.shared.connector.listens_at()
+    }
+
     /// Whether changes are told, once that is known. The first to ask begins to listen.
     pub(crate) async fn listens(&self) -> Listening {
         let mut listening = self.listen();
         let known = listening.wait_for(|listening| *listening != Listening::Starting).await;
-        known.map_or(Listening::No, |listening| *listening)
+        known.map_or(Listening::No, |listening| listening.clone())
     }
 
     fn listen(&self) -> watch::Receiver<Listening> {
@@ -374,8 +395,10 @@ impl Shared {
     async fn listen_once(&self) -> Result<Listening, StoreError> {
         let (heard, mut hears) = mpsc::unbounded_channel();
         let connector = &*self.connector;
+        let servers = connector.listens_at().or_else(|| connector.servers());
+        let connecting = connecting_to(servers.as_deref());
         let dialled = async {
-            let open = connect(connector, connector.connect_to_listen(), heard).await?;
+            let open = connect(&connecting, connector.connect_to_listen(), heard).await?;
             let dialled = Dialled { client: &open.client, connector };
             let mut found = self.schema.find_id(&dialled).await?;
             if found.is_none() {
@@ -388,14 +411,14 @@ impl Shared {
             }
             Ok((open, found.ok_or(Listening::Elsewhere)))
         };
-        let (open, channel) = match in_time(connector, dialled).await? {
+        let (open, channel) = match in_time(&connecting, dialled).await? {
             (open, Ok(channel)) => (open, channel),
             (_, Err(listening)) => return Ok(listening),
         };
         if !self.hears(&open, &channel, &mut hears).await {
             // A pooler gave us a connection that others get, too.
             let _ = timeout(PROOF_WITHIN, open.client.batch_execute("UNLISTEN *")).await;
-            let is_ours = in_time(connector, self.store_of_calls()).await? == channel;
+            let is_ours = in_time(&connecting, self.store_of_calls()).await? == channel;
             return Ok(if is_ours { Listening::No } else { Listening::Elsewhere });
         }
         // A DBA's limit for connections that are idle is not meant for those that listen. Servers
@@ -451,12 +474,12 @@ impl Shared {
 /// The task of a store: listens, and begins again when that ends.
 async fn listen(shared: Arc<Shared>) {
     loop {
-        // Why it failed is of no interest: those who wait look for themselves, and the calls that
-        // fail say why.
-        let ended = shared.listen_once().await.unwrap_or(Listening::No);
-        shared.listening.send_replace(ended);
+        // Those who wait look for themselves then. Why, is said to those who ask what is promised.
+        let ended = shared.listen_once().await.unwrap_or_else(|error| Listening::Failed(error.to_string().into()));
         // Who stands makes the schema, and is to be told of what happens in it.
-        sleep(if ended == Listening::Unmade { LOOK_EVERY } else { TRY_AGAIN_AFTER }).await;
+        let rest = if ended == Listening::Unmade { LOOK_EVERY } else { TRY_AGAIN_AFTER };
+        shared.listening.send_replace(ended);
+        sleep(rest).await;
     }
 }
 

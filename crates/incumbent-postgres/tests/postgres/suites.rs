@@ -32,6 +32,23 @@ async fn a_connection_that_hears_nothing_is_found_out() {
     assert!(pooled.caveats.iter().any(|caveat| caveat.contains("pooler in between")), "{:?}", pooled.caveats);
 }
 
+/// Then nobody is advised to name one.
+#[tokio::test]
+async fn a_server_that_is_to_be_listened_to_and_is_not_there_or_is_a_pooler_is_named() {
+    make(&store(&shared().await.url())).await;
+    let caveats = async |listen: &str| {
+        let promises = store(&format!("{}?listen={listen}", pooler().await.url())).promises().await.unwrap();
+        assert!(!promises.watches);
+        promises.caveats.join("\n")
+    };
+    let said = caveats("127.0.0.1:1").await;
+    let why = "connecting to PostgreSQL at 127.0.0.1:1: error connecting to server: Connection refused";
+    assert!(said.contains("to 127.0.0.1:1, which ?listen= names, that listens") && said.contains(why), "{said}");
+    assert!(!said.contains("goes past it"), "{said}");
+    let said = caveats(&pooler().await.endpoint()).await;
+    assert!(said.contains("It has to be the server itself") && !said.contains("goes past it"), "{said}");
+}
+
 /// On a server of somebody else's, whose role may create whatever it likes.
 #[tokio::test]
 async fn a_connection_that_is_to_listen_and_leads_elsewhere_makes_nothing_there_and_says_so() {
