@@ -1,6 +1,6 @@
 //! The command on a PostgreSQL server.
 
-use incumbent_testkit::servers::{PgBouncer, PostgresServer};
+use incumbent_testkit::servers::{Certificates, PgBouncer, PostgresServer};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -133,4 +133,78 @@ fn a_schema_with_a_strange_name_is_refused() {
     let said = Host::new().run(["schema", "postgres", "--name", "public"]);
     assert_eq!(said.code, Some(2), "{said:?}");
     assert!(said.err.contains("one of its own"), "{said:?}");
+}
+
+/// Monitoring often runs as a role of its own, and may come before the first candidate.
+#[tokio::test]
+async fn verbs_that_only_read_make_nothing_in_a_database_without_elections() {
+    let server = PostgresServer::start().await;
+    let (host, url) = (Host::new(), server.url());
+    let on = |args: &[&str]| host.run([&["--store", &url], args].concat());
+    for (verb, code) in [
+        (&["status", "jobs/x"][..], 3),
+        (&["leader", "jobs/x"], 3),
+        (&["candidates", "jobs/x"], 3),
+        (&["list"], 0),
+        (&["metrics"], 0),
+        (&["metrics", "jobs/x"], 0),
+        (&["check", "jobs/x"], 2),
+        (&["explain"], 0),
+        (&["doctor", "jobs/x"], 4),
+        (&["history", "jobs/x"], 3),
+        (&["fenced", "jobs/x", "--token", "7", "--i-have-checked"], 3),
+    ] {
+        let said = on(verb);
+        assert_eq!(said.code, Some(code), "{verb:?}: {said:?}");
+    }
+    let mut observe = host.start(["--store", &url, "observe", "--json", "jobs/x"]);
+    assert_eq!(observe.json()["event"], "vacant");
+    assert_eq!(server.sql("SELECT count(*) FROM pg_namespace WHERE nspname = 'incumbent'"), "0");
+    let _leader = campaign(&host, &url, "first").json();
+    assert_eq!(observe.json()["event"], "leader");
+}
+
+#[tokio::test]
+async fn why_a_store_lets_nobody_lead_is_said_to_those_who_look() {
+    let server = PostgresServer::start().await;
+    let (host, url) = (Host::new(), server.url());
+    let on = |args: &[&str]| host.run([&["--store", &url], args].concat());
+    host.ok(["--store", &url, "run", "jobs/x", "--", "true"]);
+    let store = "UPDATE incumbent.store SET longest_us = 3600000000, quiet_until =";
+    server.sql(&format!("{store} clock_timestamp() + interval '1 hour'"));
+    let status = on(&["status", "--json", "jobs/x"]).json();
+    assert_eq!(status["vacant_because"], "taken_over", "{status}");
+    assert!(status["quiet_ms"].as_u64().is_some_and(|quiet| quiet > 1_800_000), "{status}");
+    for (verb, says) in [
+        (&["status", "jobs/x"][..], "another server of the store has taken over"),
+        (&["check", "jobs/x"], "another server of the store has taken over, and nobody does for another"),
+        (&["doctor", "jobs/x"], "nobody leads for another"),
+    ] {
+        let said = on(verb);
+        assert!(said.out.contains(says), "{said:?}");
+    }
+
+    server.sql(&format!("{store} '-infinity'"));
+    server.sql("ALTER SYSTEM SET synchronous_standby_names = 'other'");
+    server.sql("SELECT pg_reload_conf()");
+    let says = "synchronous_standby_names is set (other), and no such standby is connected";
+    incumbent_testkit::patience::until("it is said", async || on(&["status", "jobs/x"]).out.contains(says)).await;
+    for verb in [&["check", "jobs/x"][..], &["explain"]] {
+        let said = on(verb);
+        assert!(said.out.contains(says), "{said:?}");
+    }
+    let status = on(&["status", "--json", "jobs/x"]).json();
+    assert!(status["stalled"].as_str().is_some_and(|why| why.contains(says)), "{status}");
+}
+
+/// The same code as for a password that is wrong.
+#[tokio::test]
+async fn a_server_that_speaks_no_tls_where_it_is_asked_for_is_refused_at_once() {
+    let server = PostgresServer::start().await;
+    let certificates = Certificates::new("IP:127.0.0.1");
+    let url = format!("{}?sslmode=require&sslrootcert={}", server.url(), certificates.file("ca.pem"));
+    let said = Host::new().run(["--store", &url, "run", "jobs/x", "--", "echo", "never"]);
+    assert!(said.code == Some(125) && said.err.contains("say sslmode=disable"), "{said:?}");
+    let said = Host::new().run(["--store", &url, "list"]);
+    assert!(said.code == Some(1) && said.err.contains("say sslmode=disable"), "{said:?}");
 }
