@@ -91,13 +91,23 @@ impl Schema {
     async fn look(&self, dialled: &Dialled<'_>) -> Result<Found, StoreError> {
         let sql = format!(
             "SELECT pg_catalog.pg_get_userbyid(n.nspowner) AS owner, EXISTS (SELECT FROM pg_catalog.pg_proc p \
-             WHERE p.pronamespace = n.oid AND p.proname = 'about') AS is_ours \
+             WHERE p.pronamespace = n.oid AND p.proname = 'about' AND p.pronargs = 0 \
+             AND p.proargnames @> ARRAY['id', 'version', 'oldest_library']) AS is_ours, \
+             (EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid) \
+             OR EXISTS (SELECT FROM pg_catalog.pg_proc p WHERE p.pronamespace = n.oid)) \
+             AND NOT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid \
+             WHERE c.relnamespace = n.oid AND c.relname = 'store' AND a.attname = 'oldest_library') AS is_of_others \
              FROM pg_catalog.pg_namespace n WHERE n.nspname = '{}'",
             self.name
         );
         let rows = dialled.ask("looking for the schema", &sql).await?;
         let Some(row) = rows.first() else { return Ok(Found::Missing) };
         if !column::<bool>(row, "is_ours")? {
+            if column(row, "is_of_others")? {
+                let name = dialled.named(&format!("the schema {}", self.name));
+                let what = format!("{name} holds something else, and no elections: name one of its own, ?schema=NAME");
+                return Err(StoreError::Misuse { what });
+            }
             return Ok(Found::Missing);
         }
         let About { id, version, oldest_library } = self.read_about(dialled).await?;

@@ -91,6 +91,29 @@ async fn who_only_reads_makes_no_schema_and_sees_elections_without_anybody() {
     until("it is told", async || reads.promises().await.unwrap().watches).await;
 }
 
+#[tokio::test]
+async fn a_schema_of_somebody_elses_is_refused_with_a_sentence_and_left_alone() {
+    let server = shared().await;
+    for (schema, theirs) in [
+        ("has_tables", "CREATE TABLE has_tables.session (their_own int)"),
+        ("has_about", "CREATE FUNCTION has_about.about() RETURNS int LANGUAGE sql AS 'SELECT 1'"),
+    ] {
+        server.sql(&format!("CREATE SCHEMA {schema}"));
+        server.sql(theirs);
+        let store = store(&url_of("postgres", "postgres", &format!("schema={schema}")).await);
+        let says = format!("the schema {schema} at {} holds something else", server.endpoint());
+        for refused in [leads(&store).await.map(drop), within(store.line(&name("x"), 1)).await.map(drop)] {
+            let refused = refused.unwrap_err();
+            assert!(matches!(&refused, StoreError::Misuse { what } if what.contains(&says)), "{refused:?}");
+        }
+        let relations = format!("SELECT count(*) FROM pg_class WHERE relnamespace = '{schema}'::regnamespace");
+        assert!(["0", "1"].contains(&&*server.sql(&relations)));
+    }
+    // One that was made for it, and is empty, is not.
+    server.sql("CREATE SCHEMA made_empty");
+    assert!(leads(&store(&url_of("postgres", "postgres", "schema=made_empty").await)).await.unwrap());
+}
+
 /// An operator's order makes it, too: it has to be written somewhere.
 #[tokio::test]
 async fn who_orders_something_in_a_database_without_elections_makes_the_schema() {
