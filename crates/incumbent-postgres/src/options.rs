@@ -78,6 +78,7 @@ pub(crate) fn parse_url(url: &str) -> Result<Parsed, StoreError> {
     }
     let (mut options, mut files) = (PostgresOptions::new(), Files::default());
     let (mut ssl_mode, mut listen, mut others) = (None, None, Vec::new());
+    let query = url.split_once('?').map_or("", |(_, query)| query);
     for (word, value) in parts.options() {
         let value = value.ok_or_else(|| SCHEME.wrong("an option is option=value"))?;
         match word {
@@ -87,7 +88,13 @@ pub(crate) fn parse_url(url: &str) -> Result<Parsed, StoreError> {
             "sslrootcert" => files.root = Some(SCHEME.decoded(value)?),
             "sslcert" => files.certificate = Some(SCHEME.decoded(value)?),
             "sslkey" => files.key = Some(SCHEME.decoded(value)?),
-            _ => others.push((word, value)),
+            _ => {
+                // What follows an @ in it may be the rest of a password.
+                if !query.contains('@') {
+                    check_option(word, value)?;
+                }
+                others.push((word, value));
+            }
         }
     }
     let tls = tls(ssl_mode, &files)?;
@@ -108,6 +115,40 @@ pub(crate) fn parse_url(url: &str) -> Result<Parsed, StoreError> {
     others.retain(|(word, _)| !matches!(*word, "host" | "hostaddr" | "port"));
     let listen = listen.map(|hosts| configured(&format!("{user}{hosts}"), &others)).transpose()?;
     Ok(Parsed { config, listen, options, tls })
+}
+
+/// The options of tokio-postgres that a URL can have, and what each accepts.
+const OTHERS: &[(&str, &str)] = &[
+    ("user", "a name"),
+    ("password", "a password"),
+    ("dbname", "the name of a database"),
+    ("options", "settings, each as -c name=value"),
+    ("application_name", "a name"),
+    ("host", "names of hosts, or folders of sockets, with commas in between"),
+    ("hostaddr", "IP addresses, with commas in between"),
+    ("port", "numbers up to 65535, with commas in between"),
+    ("connect_timeout", "a number of seconds"),
+    ("tcp_user_timeout", "a number of seconds"),
+    ("keepalives", "0 or 1"),
+    ("keepalives_idle", "a number of seconds"),
+    ("keepalives_interval", "a number of seconds"),
+    ("keepalives_retries", "a number"),
+    ("target_session_attrs", "any, read-write or read-only"),
+    ("channel_binding", "disable, prefer or require"),
+    ("load_balance_hosts", "disable or random"),
+    ("sslnegotiation", "postgres or direct"),
+];
+
+/// Names an option that there is not, or that says what it cannot. What it says may be secret.
+fn check_option(word: &str, value: &str) -> Result<(), StoreError> {
+    let Some((_, accepted)) = OTHERS.iter().find(|(known, _)| *known == word) else {
+        let others = Vec::from_iter(OTHERS.iter().map(|(known, _)| *known)).join(", ");
+        return Err(SCHEME.wrong(format_args!(
+            "it has no option {word:?}: there are schema, listen, sslmode, sslrootcert, sslcert, sslkey, {others}"
+        )));
+    };
+    let alone: Result<Config, _> = format!("{}://h/?{word}={value}", SCHEME.name).parse();
+    alone.map(drop).map_err(|_| SCHEME.wrong(format_args!("the option {word} is {accepted}")))
 }
 
 /// What a URL says that has none of our own options.
@@ -266,7 +307,12 @@ mod tests {
     fn what_a_url_cannot_say_is_refused_without_its_password() {
         for (url, why) in [
             ("mysql://h", "begins with postgres://"),
-            ("postgres://me:hunter2@h/app?colour=red", "with the options schema"),
+            ("postgres://me:hunter2@h/app?colour=red", "it has no option \"colour\": there are schema, listen, "),
+            ("postgres://me:hunter2@h/app?pool=3", "no option \"pool\""),
+            ("postgres://me:hunter2@h/app?connect_timeout=abc", "the option connect_timeout is a number of seconds"),
+            ("postgres://h/app?user=me&password=hunter2&keepalives=yes", "the option keepalives is 0 or 1"),
+            ("postgres://h/app?listen=b&target_session_attrs=hunter2", "the option target_session_attrs is any, "),
+            ("postgres://me:a?hunter2=b@h/app", "with the options schema"),
             ("postgres://me:hunter2@h:port/app", "host:port"),
             ("postgres://me:hunter2@h/app?listen=h:port", "host:port"),
             ("postgres://me:hunter2@h/app?sslmode=maybe", "sslmode is"),
