@@ -79,10 +79,24 @@ where
 
 /// Connections as a `tokio_postgres::Config` describes them.
 pub(crate) struct Configured<T> {
-    pub(crate) config: Config,
+    pub(crate) calls: Servers,
     /// For the connection that listens, if that is made in another way.
-    pub(crate) listen: Option<Config>,
+    pub(crate) listen: Option<Servers>,
     pub(crate) tls: T,
+}
+
+/// Servers, of which one is the primary.
+pub(crate) struct Servers {
+    pub(crate) config: Config,
+    /// What each of them is told in place of the configuration's password, if there are any: they
+    /// come from a file, and no server is told that of another.
+    pub(crate) passwords: Vec<Option<String>>,
+}
+
+impl From<Config> for Servers {
+    fn from(config: Config) -> Servers {
+        Servers { config, passwords: Vec::new() }
+    }
 }
 
 impl<T> Configured<T>
@@ -92,15 +106,16 @@ where
     T::Stream: Send + 'static,
     <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
 {
-    fn connect_as<'a>(&'a self, config: &'a Config) -> Connecting<'a> {
-        if config.get_target_session_attrs() == TargetSessionAttrs::Any && servers(config) > 1 {
-            Box::pin(self.connect_to_primary(config))
+    fn connect_as<'a>(&'a self, servers: &'a Servers) -> Connecting<'a> {
+        let config = &servers.config;
+        if config.get_target_session_attrs() == TargetSessionAttrs::Any && count(config) > 1 {
+            Box::pin(self.connect_to_primary(servers))
         } else {
-            Box::pin(self.connect_once(config))
+            Box::pin(self.connect_once(config.clone()))
         }
     }
 
-    async fn connect_once(&self, config: &Config) -> Result<(Client, Messages), Error> {
+    async fn connect_once(&self, config: Config) -> Result<(Client, Messages), Error> {
         let (client, connection) = config.connect(self.tls.clone()).await?;
         Ok((client, messages(connection)))
     }
@@ -108,11 +123,12 @@ where
     /// Asks one server after the other, and not as `target_session_attrs` does, whether
     /// transactions are read-only by default: that may be a setting of the role's. If none is the
     /// primary, the answer is the last one.
-    async fn connect_to_primary(&self, config: &Config) -> Result<(Client, Messages), Error> {
-        let last = servers(config) - 1;
+    async fn connect_to_primary(&self, servers: &Servers) -> Result<(Client, Messages), Error> {
+        let config = &servers.config;
+        let last = count(config) - 1;
         for number in 0..last {
             let tried = async {
-                let (client, mut messages) = self.connect_once(&only(config, number)).await.ok()?;
+                let (client, mut messages) = self.connect_once(only(servers, number)).await.ok()?;
                 is_primary(&client, &mut messages).await.then_some((client, messages))
             };
             // One that accepts and says nothing does not keep us from the next: all have their turn
@@ -123,20 +139,24 @@ where
                 return Ok(connected);
             }
         }
-        self.connect_once(&only(config, last)).await
+        self.connect_once(only(servers, last)).await
     }
 }
 
 /// How many servers there are to choose from.
-fn servers(config: &Config) -> usize {
+pub(crate) fn count(config: &Config) -> usize {
     config.get_hosts().len().max(config.get_hostaddrs().len())
 }
 
 /// The same for one of its servers. What `Config` has got since is missing here.
-fn only(config: &Config, number: usize) -> Config {
+fn only(servers: &Servers, number: usize) -> Config {
+    let Servers { config, passwords } = servers;
     let mut only = Config::new();
     config.get_user().map(|user| only.user(user));
-    config.get_password().map(|password| only.password(password));
+    match passwords.get(number) {
+        Some(password) => drop(password.as_ref().map(|password| only.password(password))),
+        None => drop(config.get_password().map(|password| only.password(password))),
+    }
     config.get_dbname().map(|name| only.dbname(name));
     config.get_options().map(|options| only.options(options));
     config.get_application_name().map(|name| only.application_name(name));
@@ -182,19 +202,19 @@ where
     <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
 {
     fn connect(&self) -> Connecting<'_> {
-        self.connect_as(&self.config)
+        self.connect_as(&self.calls)
     }
 
     fn connect_to_listen(&self) -> Connecting<'_> {
-        self.connect_as(self.listen.as_ref().unwrap_or(&self.config))
+        self.connect_as(self.listen.as_ref().unwrap_or(&self.calls))
     }
 
     fn servers(&self) -> Option<String> {
-        names(&self.config)
+        names(&self.calls.config)
     }
 
     fn listens_at(&self) -> Option<String> {
-        self.listen.as_ref().and_then(names)
+        self.listen.as_ref().and_then(|servers| names(&servers.config))
     }
 }
 
@@ -213,7 +233,7 @@ fn names(config: &Config) -> Option<String> {
 /// Without the password.
 impl<T> fmt::Debug for Configured<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (hosts, ports) = (self.config.get_hosts(), self.config.get_ports());
+        let (hosts, ports) = (self.calls.config.get_hosts(), self.calls.config.get_ports());
         f.debug_struct("Configured").field("hosts", &hosts).field("ports", &ports).finish_non_exhaustive()
     }
 }
@@ -240,8 +260,12 @@ mod tests {
         };
         let mut both = with("a", [10, 0, 0, 1], 1);
         both.host("b").hostaddr([10, 0, 0, 2].into()).port(2);
-        assert_eq!(servers(&both), 2);
+        assert_eq!(count(&both), 2);
+        let mut both = Servers::from(both);
         assert!(only(&both, 0) == with("a", [10, 0, 0, 1], 1), "{:?}", only(&both, 0));
         assert!(only(&both, 1) == with("b", [10, 0, 0, 2], 2), "{:?}", only(&both, 1));
+        both.passwords = vec![None, Some("of b".to_owned())];
+        let passwords = [0, 1].map(|number| only(&both, number).get_password().map(<[u8]>::to_vec));
+        assert_eq!(passwords, [None, Some(b"of b".to_vec())]);
     }
 }

@@ -81,10 +81,10 @@ pub(crate) fn classify(refusal: Refusal, effect: Effect, what: &str) -> StoreErr
         return refused;
     }
     if wants_a_password(&error) {
-        let what = format!(
-            "{what}: the server wants a password, and there is none in the URL, nor a line that fits in the file that \
-             PGPASSFILE names (or in ~/.pgpass)"
-        );
+        let file = crate::options::passed_over().unwrap_or_else(|| {
+            "there is no line that fits in the file that PGPASSFILE names (or in ~/.pgpass)".to_owned()
+        });
+        let what = format!("{what}: the server wants a password, there is none in the URL, and {file}");
         return StoreError::Denied { what, source: None };
     }
     match (code.get(..2).unwrap_or_default(), code.as_str()) {

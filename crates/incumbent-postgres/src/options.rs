@@ -1,5 +1,6 @@
 //! Where the database is, and what in it is ours: options, and the URLs that say the same.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -7,6 +8,8 @@ use incumbent_store::StoreError;
 use incumbent_store::url::{Parts, Scheme};
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
+
+use crate::connector::{Servers, count};
 
 pub(crate) const SCHEME: Scheme = Scheme { name: "postgres", store: "a PostgreSQL store", port: 5432 };
 /// How long a server may take to answer a dial.
@@ -46,11 +49,13 @@ impl PostgresOptions {
 
 /// What a URL says.
 pub(crate) struct Parsed {
-    pub(crate) config: Config,
+    pub(crate) calls: Servers,
     /// For the connection that listens, if that goes elsewhere: past a pooler.
-    pub(crate) listen: Option<Config>,
+    pub(crate) listen: Option<Servers>,
     pub(crate) options: PostgresOptions,
     pub(crate) tls: Option<Tls>,
+    /// TLS was preferred, and there is none.
+    pub(crate) in_the_clear: bool,
 }
 
 #[cfg(feature = "tls")]
@@ -98,6 +103,7 @@ pub(crate) fn parse_url(url: &str) -> Result<Parsed, StoreError> {
         }
     }
     let tls = tls(ssl_mode, &files)?;
+    let in_the_clear = tls.is_none() && matches!(ssl_mode, Some("prefer" | "allow"));
     let ssl_mode = if tls.is_some() { SslMode::Require } else { SslMode::Disable };
     let configured = |authority: &str, others: &[(&str, &str)]| {
         // What follows the first would be taken for a host, and hosts are named in messages.
@@ -105,16 +111,16 @@ pub(crate) fn parse_url(url: &str) -> Result<Parsed, StoreError> {
             return Err(SCHEME.wrong("only the @ before the host stands for itself: others are written as %40"));
         }
         let others = Vec::from_iter(others.iter().map(|(word, value)| format!("{word}={value}"))).join("&");
-        let mut config = configure(&format!("{}://{authority}{}?{others}", parts.scheme, parts.path))?;
-        config.ssl_mode(ssl_mode);
-        Ok::<_, StoreError>(config)
+        let mut servers = configure(&format!("{}://{authority}{}?{others}", parts.scheme, parts.path))?;
+        servers.config.ssl_mode(ssl_mode);
+        Ok::<_, StoreError>(servers)
     };
     let user = parts.authority.rfind('@').map_or("", |at| &parts.authority[..=at]);
-    let config = configured(parts.authority, &others)?;
+    let calls = configured(parts.authority, &others)?;
     // What else says where to go is said of the calls.
     others.retain(|(word, _)| !matches!(*word, "host" | "hostaddr" | "port"));
     let listen = listen.map(|hosts| configured(&format!("{user}{hosts}"), &others)).transpose()?;
-    Ok(Parsed { config, listen, options, tls })
+    Ok(Parsed { calls, listen, options, tls, in_the_clear })
 }
 
 /// The options of tokio-postgres that a URL can have, and what each accepts.
@@ -152,9 +158,9 @@ fn check_option(word: &str, value: &str) -> Result<(), StoreError> {
 }
 
 /// What a URL says that has none of our own options.
-fn configure(url: &str) -> Result<Config, StoreError> {
+fn configure(url: &str) -> Result<Servers, StoreError> {
     // Its message may hold what is secret.
-    let mut config: Config = url.parse().map_err(|_| {
+    let config: Config = url.parse().map_err(|_| {
         SCHEME.wrong(
             "it is postgres://user:password@host:port,host:port/database?option=value, escaped as in %40 for @, with \
                the options schema, listen, sslmode, sslrootcert, sslcert, sslkey and those of tokio-postgres",
@@ -165,12 +171,25 @@ fn configure(url: &str) -> Result<Config, StoreError> {
             SCHEME.wrong("it names no host: it is postgres://user@host/database, or ?host=/a/folder for a socket")
         );
     }
-    if config.get_password().is_none()
-        && let Some(password) = password_file().and_then(|path| password(&path, &config))
-    {
-        config.password(password);
+    let file = password_file().filter(|_| config.get_password().is_none());
+    Ok(match file {
+        Some(file) => with_passwords(&file, config),
+        None => config.into(),
+    })
+}
+
+/// With what the file says of each server.
+fn with_passwords(file: &Path, mut config: Config) -> Servers {
+    let Ok(lines) = lines(file) else { return config.into() };
+    let mut passwords = Vec::from_iter((0..count(&config)).map(|number| password(&lines, &config, number)));
+    // Where all are told the same, it is the configuration's.
+    passwords.dedup();
+    if let [password] = &passwords[..] {
+        password.as_ref().map(|password| config.password(password));
+        return config.into();
     }
-    Ok(config)
+    let passwords = (0..count(&config)).map(|number| password(&lines, &config, number)).collect();
+    Servers { config, passwords }
 }
 
 /// A URL that asks for TLS says whom to trust: a connection to nobody in particular is none that is
@@ -236,17 +255,41 @@ fn password_file() -> Option<PathBuf> {
     named.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".pgpass")))
 }
 
-/// The first line of the file that fits: `host:port:database:user:password`, where `*` fits all.
-fn password(path: &Path, config: &Config) -> Option<String> {
-    let host = match config.get_hosts().first()? {
-        Host::Tcp(host) => host.clone(),
-        Host::Unix(_) => "localhost".to_owned(),
+/// What is in it, or why it is passed over, as other clients pass it over: the passwords in it may
+/// be known to others.
+fn lines(path: &Path) -> Result<String, Option<String>> {
+    let file = std::fs::metadata(path).map_err(|_| None)?;
+    let mode = file.permissions().mode() & 0o777;
+    if !file.is_file() {
+        return Err(Some(format!("{} is passed over, since it is no plain file", path.display())));
+    }
+    if mode & 0o077 != 0 {
+        let path = path.display();
+        return Err(Some(format!(
+            "{path} is passed over, since it is open to others (mode {mode:o}): `chmod 600 {path}`"
+        )));
+    }
+    std::fs::read_to_string(path).map_err(|error| Some(format!("{} cannot be read: {error}", path.display())))
+}
+
+/// Why the file of passwords is of no use, if there is one.
+pub(crate) fn passed_over() -> Option<String> {
+    lines(&password_file()?).err()?
+}
+
+/// The first line of the file that fits a server: `host:port:database:user:password`, where `*`
+/// fits all.
+fn password(lines: &str, config: &Config, number: usize) -> Option<String> {
+    let host = match config.get_hosts().get(number) {
+        Some(Host::Tcp(host)) => host.clone(),
+        Some(Host::Unix(_)) => "localhost".to_owned(),
+        None => config.get_hostaddrs().get(number)?.to_string(),
     };
-    let port = config.get_ports().first().copied().unwrap_or(SCHEME.port).to_string();
+    let ports = config.get_ports();
+    let port = ports.get(number).or(ports.first()).copied().unwrap_or(SCHEME.port).to_string();
     let user = config.get_user()?;
     let wanted = [host.as_str(), port.as_str(), config.get_dbname().unwrap_or(user), user];
-    let file = std::fs::read_to_string(path).ok()?;
-    file.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
+    lines.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
         let mut fields = fields(line);
         let password = fields.split_off(4.min(fields.len()));
         let fits = |(field, wanted): (&String, &&str)| field == "*" || field == *wanted;
@@ -284,23 +327,26 @@ mod tests {
 
     #[test]
     fn a_url_says_where_the_database_is_who_we_are_and_which_schema_is_ours() {
-        let Parsed { config, listen, options, tls } =
+        let Parsed { calls: Servers { config, .. }, listen, options, tls, .. } =
             parse_url("postgres://me:p%40ss@a:1,b/app?schema=team_7&application_name=x&listen=c:3").unwrap();
         assert_eq!(config.get_hosts(), [Host::Tcp("a".into()), Host::Tcp("b".into())]);
         assert_eq!((config.get_user(), config.get_password()), (Some("me"), Some(&b"p@ss"[..])));
         assert_eq!((config.get_dbname(), config.get_application_name()), (Some("app"), Some("x")));
         assert_eq!((options.schema.as_str(), tls.is_none()), ("team_7", true));
-        let listen = listen.unwrap();
+        let listen = listen.unwrap().config;
         assert_eq!((listen.get_hosts(), listen.get_ports()), (&[Host::Tcp("c".into())][..], &[3][..]));
         assert_eq!((listen.get_user(), listen.get_password()), (config.get_user(), config.get_password()));
         assert_eq!(listen.get_dbname(), config.get_dbname());
         let past = parse_url("postgres:///app?host=a&hostaddr=10.0.0.1&port=6432&listen=10.0.0.2:5432").unwrap();
-        assert_eq!((past.config.get_hostaddrs().len(), past.config.get_ports()), (1, &[6432][..]));
-        let listen = past.listen.unwrap();
+        assert_eq!((past.calls.config.get_hostaddrs().len(), past.calls.config.get_ports()), (1, &[6432][..]));
+        let listen = past.listen.unwrap().config;
         assert_eq!((listen.get_hosts(), listen.get_ports()), (&[Host::Tcp("10.0.0.2".into())][..], &[5432][..]));
         assert!(listen.get_hostaddrs().is_empty(), "a pooler's address is not that of the server behind it");
+        let with_a_question = parse_url("postgres://me:a?pool=3@h/app").unwrap().calls.config;
+        assert_eq!(with_a_question.get_password(), Some(&b"a?pool=3"[..]), "it is no option");
         let plain = parse_url("postgresql://h/app").unwrap();
-        assert!(plain.options == PostgresOptions::new() && plain.listen.is_none());
+        assert!(plain.options == PostgresOptions::new() && plain.listen.is_none() && !plain.in_the_clear);
+        assert!(parse_url("postgres://h/app?sslmode=prefer").unwrap().in_the_clear);
     }
 
     #[test]
@@ -312,7 +358,6 @@ mod tests {
             ("postgres://me:hunter2@h/app?connect_timeout=abc", "the option connect_timeout is a number of seconds"),
             ("postgres://h/app?user=me&password=hunter2&keepalives=yes", "the option keepalives is 0 or 1"),
             ("postgres://h/app?listen=b&target_session_attrs=hunter2", "the option target_session_attrs is any, "),
-            ("postgres://me:a?hunter2=b@h/app", "with the options schema"),
             ("postgres://me:hunter2@h:port/app", "host:port"),
             ("postgres://me:hunter2@h/app?listen=h:port", "host:port"),
             ("postgres://me:hunter2@h/app?sslmode=maybe", "sslmode is"),
@@ -334,11 +379,26 @@ mod tests {
     #[test]
     fn a_password_comes_from_the_first_line_of_the_file_that_fits() {
         let path = std::env::temp_dir().join(format!("incumbent-pgpass-{}", std::process::id()));
-        std::fs::write(&path, "# no\na:1:app:you:1\na:1:*:me:t\\:w:o\n*:*:*:*:rest\n").unwrap();
-        let of = |url: &str| password(&path, &parse_url(url).unwrap().config);
-        assert_eq!(of("postgres://me@a:1/app").as_deref(), Some("t:w:o"));
-        assert_eq!(of("postgres://you@a:1/app").as_deref(), Some("1"));
-        assert_eq!(of("postgres://you@b/app").as_deref(), Some("rest"));
+        std::fs::write(&path, "# no\na:1:app:you:1\na:1:*:me:t\\:w:o\nb:*:*:*:rest\n").unwrap();
+        let open_to = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let of = |url: &str| {
+            let Servers { config, passwords } = with_passwords(&path, url.parse().unwrap());
+            let one = config.get_password().map(|password| String::from_utf8(password.to_vec()).unwrap());
+            if passwords.is_empty() { vec![one] } else { passwords }
+        };
+        let some = |password: &str| Some(password.to_owned());
+        open_to(0o600);
+        assert_eq!(of("postgres://me@a:1/app"), [some("t:w:o")]);
+        assert_eq!(of("postgres://you@a:1/app"), [some("1")]);
+        assert_eq!(of("postgres://you@b/app"), [some("rest")]);
+        assert_eq!(of("postgres://you@b,b:2/app"), [some("rest")], "the same for both");
+        assert_eq!(of("postgres://me@c,b,a:1/app"), [None, some("rest"), some("t:w:o")], "each its own");
+        for mode in [0o640, 0o604, 0o620] {
+            open_to(mode);
+            assert_eq!(of("postgres://you@b/app"), [None], "{mode:o}");
+            let why = lines(&path).unwrap_err().unwrap();
+            assert!(why.contains(&format!("mode {mode:o}): `chmod 600 ")), "{why}");
+        }
         std::fs::remove_file(path).unwrap();
     }
 }

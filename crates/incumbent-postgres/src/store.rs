@@ -14,7 +14,7 @@ use tokio_postgres::{Config, NoTls, SimpleQueryRow, Socket};
 
 use crate::answer::{self, MISSING_STANDBY, column, number, number_of, one, value};
 use crate::connection::{Link, Step};
-use crate::connector::{Configured, Connector};
+use crate::connector::{Configured, Connector, Servers};
 use crate::literal::Literal as _;
 use crate::options::{Parsed, PostgresOptions, patient};
 use crate::schema::Schema;
@@ -62,6 +62,8 @@ pub(crate) struct Inner {
     pub(crate) raises: Arc<Link>,
     pub(crate) watcher: Watcher,
     pub(crate) schema: Arc<Schema>,
+    /// Its URL prefers TLS, and does not say whom to trust.
+    in_the_clear: bool,
 }
 
 impl PostgresStore {
@@ -69,12 +71,13 @@ impl PostgresStore {
     /// `listen`, `sslmode`, `sslrootcert`, `sslcert` and `sslkey` as options. `listen` is where the
     /// connection goes that listens, if the host is a pooler.
     pub fn from_url(url: &str) -> Result<PostgresStore, StoreError> {
-        let Parsed { config, listen, options, tls } = crate::options::parse_url(url)?;
-        let (config, listen) = (patient(config), listen.map(patient));
+        let Parsed { calls, listen, options, tls, in_the_clear } = crate::options::parse_url(url)?;
+        let patient = |servers: Servers| Servers { config: patient(servers.config), ..servers };
+        let (calls, listen) = (patient(calls), listen.map(patient));
         match tls {
-            None => PostgresStore::over(Configured { config, listen, tls: NoTls }, &options),
+            None => PostgresStore::made(Arc::new(Configured { calls, listen, tls: NoTls }), &options, in_the_clear),
             #[cfg(feature = "tls")]
-            Some(tls) => PostgresStore::over(Configured { config, listen, tls }, &options),
+            Some(tls) => PostgresStore::over(Configured { calls, listen, tls }, &options),
             #[cfg(not(feature = "tls"))]
             Some(never) => match never {},
         }
@@ -94,17 +97,24 @@ impl PostgresStore {
         T::Stream: Send + 'static,
         <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
     {
-        PostgresStore::over(Configured { config: patient(config), listen: None, tls }, options)
+        PostgresStore::over(Configured { calls: patient(config).into(), listen: None, tls }, options)
     }
 
     /// Elections over connections that are made in a way of one's own.
     pub fn over(connector: impl Connector, options: &PostgresOptions) -> Result<PostgresStore, StoreError> {
+        PostgresStore::made(Arc::new(connector), options, false)
+    }
+
+    fn made(
+        connector: Arc<dyn Connector>,
+        options: &PostgresOptions,
+        in_the_clear: bool,
+    ) -> Result<PostgresStore, StoreError> {
         let schema = Arc::new(Schema::new(&options.schema)?);
-        let connector: Arc<dyn Connector> = Arc::new(connector);
         let link = || Arc::new(Link::new(connector.clone(), schema.clone()));
         let calls = link();
         let watcher = Watcher::new(connector.clone(), schema.clone(), calls.clone());
-        let inner = Inner { calls, renewals: link(), raises: link(), watcher, schema };
+        let inner = Inner { calls, renewals: link(), raises: link(), watcher, schema, in_the_clear };
         Ok(PostgresStore { inner: Arc::new(inner) })
     }
 
@@ -291,6 +301,13 @@ impl Inner {
             .caveats
             .extend(answer::missing_standby(row)?.map(|missing| format!("Nothing is decided now: {missing}.")));
         server.lower(&mut promises, self.schema.name());
+        if self.in_the_clear {
+            promises.caveats.push(
+                "Nothing is encrypted: sslmode=prefer without sslrootcert does not ask for TLS, whatever the server can. \
+                 sslrootcert=FILE does."
+                    .into(),
+            );
+        }
         promises.caveats.extend(listening.caveat(self.watcher.goes_past_to().as_deref()));
         Ok(promises)
     }

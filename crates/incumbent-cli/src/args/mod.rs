@@ -69,6 +69,8 @@ fn stores() -> String {
         "\
 Stores:
 {}Other dialects of ZooKeeper are curator-selector, kazoo and go-leaderelection.
+PostgreSQL also has ?listen=HOST:PORT, the server itself where the host is a
+pooler, and takes a password from the file PGPASSFILE names, or ~/.pgpass.
 With ?ttl=none, a leader in a directory that is stopped but alive is never
 replaced. Without --store, --store-file or INCUMBENT_STORE the store is a
 directory of this user: `incumbent` in $XDG_STATE_HOME, or in ~/.local/state.

@@ -16,6 +16,11 @@ const ENVIRONMENT: &[(&str, &str)] = &[
         "INCUMBENT_CLAIMS_DIR",
         "Where claims are kept and read, instead of the usual places: see `incumbent claims --help`.",
     ),
+    (
+        "PGPASSFILE",
+        "The file with passwords for PostgreSQL servers, one in a line as HOST:PORT:DATABASE:USER:PASSWORD, if the URL \
+         has none; ~/.pgpass if it is not set. A file that is open to others is passed over.",
+    ),
     ("XDG_STATE_HOME, HOME", "Where this user's own store is, if none is named: see FILES."),
     (
         "INCUMBENT_ELECTION, INCUMBENT_NAME, INCUMBENT_TOKEN, INCUMBENT_STORE_ID, INCUMBENT_LAST_TERM",

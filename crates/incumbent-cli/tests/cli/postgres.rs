@@ -1,5 +1,7 @@
 //! The command on a PostgreSQL server.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use incumbent_testkit::servers::{Certificates, PgBouncer, PostgresServer};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -51,6 +53,11 @@ async fn a_password_is_taken_from_the_file_that_the_environment_names() {
     };
     let refused = list(&host.path("no-such-file"));
     assert!(refused.code != Some(0) && refused.err.contains("password"), "{refused:?}");
+    let open_to = |mode| std::fs::set_permissions(&passwords, std::fs::Permissions::from_mode(mode)).unwrap();
+    open_to(0o644);
+    let passed_over = list(&passwords);
+    assert!(passed_over.code == Some(1) && passed_over.err.contains("(mode 644): `chmod 600 "), "{passed_over:?}");
+    open_to(0o600);
     let let_in = list(&passwords);
     assert_eq!(let_in.code, Some(0), "{let_in:?}");
 }

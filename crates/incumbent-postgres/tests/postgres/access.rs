@@ -687,6 +687,17 @@ async fn each_mode_of_tls_checks_the_server_and_none_is_spoken_where_it_is_switc
     }
 }
 
+/// Other clients would speak TLS then, and check nobody.
+#[tokio::test]
+async fn a_url_that_prefers_tls_and_trusts_nobody_is_told_that_it_is_in_the_clear() {
+    let caveats = async |options: &str| {
+        let promises = store(&url_of("postgres", "postgres", options).await).promises().await.unwrap();
+        promises.caveats.iter().any(|caveat| caveat.contains("Nothing is encrypted"))
+    };
+    assert!(caveats("sslmode=prefer").await);
+    assert!(!caveats("sslmode=disable").await && !caveats("").await);
+}
+
 /// And no server that cannot prove that it knows it, too, is told of it.
 #[tokio::test]
 async fn a_role_proves_itself_with_a_password_over_tls() {
