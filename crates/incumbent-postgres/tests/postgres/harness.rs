@@ -25,12 +25,19 @@ pub(crate) async fn shared() -> &'static PostgresServer {
 /// Stores behind a URL, each with connections of its own.
 pub(crate) struct Postgres {
     url: String,
+    ttl: Duration,
     stores: Mutex<Vec<PostgresStore>>,
 }
 
 impl Postgres {
     pub(crate) fn at(url: String) -> Postgres {
-        Postgres { url, stores: Mutex::default() }
+        Postgres { url, ttl: TTL, stores: Mutex::default() }
+    }
+
+    /// With another TTL.
+    #[cfg(feature = "faults")]
+    pub(crate) fn with_ttl(self, ttl: Duration) -> Postgres {
+        Postgres { ttl, ..self }
     }
 }
 
@@ -42,7 +49,7 @@ impl Harness for Postgres {
     }
 
     fn ttl(&self) -> Duration {
-        TTL
+        self.ttl
     }
 
     fn watches(&self) -> Option<usize> {
