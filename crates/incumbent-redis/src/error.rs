@@ -47,6 +47,10 @@ pub(crate) fn classify(error: RedisError, effect: Effect, what: &str) -> StoreEr
             );
             StoreError::Unavailable { what, source: None }
         }
+        Some("INCRAISED") => StoreError::Unavailable {
+            what: format!("{what}: somebody has raised or reset it in this moment; look who leads, and try again"),
+            source: None,
+        },
         Some("WRONGTYPE") => {
             StoreError::Foreign { what: format!("{what}: a key of ours holds something else: {error}") }
         }

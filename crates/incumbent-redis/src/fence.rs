@@ -154,12 +154,16 @@ impl RedisFence {
     /// now on the tokens of `store` count, from the first one. Make sure that no leader of the old
     /// store still runs. It is logged as a warning, with the reason.
     pub async fn reset(&self, store: &StoreId, reason: &str) -> Result<(), FenceError> {
+        static READ: LazyLock<Code> = LazyLock::new(|| Code::new(&["return redis.call('GET', KEYS[1])"]));
         static RESET: LazyLock<Code> = LazyLock::new(|| Code::new(&[include_str!("scripts/reset.lua")]));
         let (what, mark) = ("resetting a mark", self.encode(&Mark::reset(store, reason)?).into_bytes());
-        let was = self.eval(&RESET, std::slice::from_ref(&self.key), &[mark], what).await?;
-        let was = was.map_err(|error| classify(error, Effect::Write, what))?;
+        let keys = std::slice::from_ref(&self.key);
+        let was = self.eval(&READ, keys, &[], what).await?.map_err(|error| classify(error, Effect::None, what))?;
+        let was = Vec::<u8>::from_redis_value(was).unwrap_or_default();
+        let reset = self.eval(&RESET, keys, &[mark, was.clone()], what).await?;
+        reset.map_err(|error| classify(error, Effect::Write, what))?;
         // One that cannot be read is replaced, too.
-        let was = String::from_redis_value(was).ok().and_then(|was| decode(&was));
+        let was = String::from_utf8(was).ok().and_then(|was| decode(&was));
         log_reset(&self.election, was.as_ref(), store, reason);
         Ok(())
     }

@@ -19,6 +19,9 @@ local LOST_AT_MOST, PER_SECOND = 2 ^ 28, 2 ^ 20
 -- Numbers are exact up to 2^53. No step draws more than what this leaves.
 local HIGHEST = 2 ^ 53 - LOST_AT_MOST
 local EXPIRE_AT_ONCE = 200
+-- In milliseconds: how much of the time counts that passed while no session was open, and the
+-- longest TTL that is granted.
+local UNSEEN_AT_MOST, LONGEST_TTL = 1000, 3600000
 
 local meta = call('HMGET', META, 'format', 'id', 'change', 'lineage', 'clock', 'wall', 'hold', 'taken_over',
   'longest', 'shortest')
@@ -105,7 +108,9 @@ local passed = wall - clock_wall
 if passed < 0 or passed * 8 >= shortest then
   local row = call('ZRANGEBYLEX', PLACES, '[T', '(U', 'LIMIT', 0, 1)[1]
   shortest = row and tonumber(sub(row, 2, 1 + TTL)) or 0
-  local most = shortest > 0 and math.floor(shortest / 2) or passed
+  local may_forget_one = math.max(hold, taken_over + LONGEST_TTL) > clock
+  -- Where no session is open, nobody can be expired; but one that is forgotten may be in office.
+  local most = shortest > 0 and math.floor(shortest / 2) or may_forget_one and UNSEEN_AT_MOST or passed
   clock, clock_wall = clock + math.max(0, math.min(passed, most)), wall
   call('HSET', META, 'clock', whole(clock), 'wall', whole(wall), 'shortest', whole(shortest))
 else

@@ -9,6 +9,7 @@ use incumbent_store::fence::{Fence, FenceError, FencingToken};
 use incumbent_store::{ElectionName, Held, Place, Store, StoreError, StoreId, Token};
 use incumbent_testkit::TempDir;
 use incumbent_testkit::conformance::unique;
+use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::RedisServer;
 
 use crate::harness::{LONG, Redis, TTL, client, entry, held, jobs, lead, shared, until};
@@ -120,6 +121,41 @@ async fn where_the_mark_is_gone_nobody_writes_until_it_is_raised_or_reset() {
     guarded.fence.reset(&StoreId::new("some-store"), "the mark was deleted").await.unwrap();
     write(5).await.unwrap();
     assert!(matches!(write(4).await, Err(FenceError::Stale { .. })));
+}
+
+/// Its operator has given it up and made another one, and newer leaders have raised the mark since.
+#[tokio::test]
+async fn a_reset_that_comes_late_lowers_no_mark() {
+    let server = RedisServer::start().await;
+    let proxy = Proxy::start(&server.endpoint()).await;
+    let fence = |endpoint: &str| {
+        let store = RedisStore::from_url(&format!("redis://{endpoint}")).unwrap();
+        RedisFence::new(&store, &jobs(), "mark")
+    };
+    let (operator, leaders) = (fence(&proxy.endpoint()), fence(&server.endpoint()));
+    let store = StoreId::new("some-store");
+    let replaced = FencingToken::new(Token::new(9).unwrap(), StoreId::new("replaced"));
+    leaders.raise(&jobs(), replaced).await.unwrap();
+    // Its connection is there, and its first question is answered: where does the mark stand?
+    assert!(operator.raise(&jobs(), token(4)).await.is_err());
+    server.cli(&["CONFIG", "RESETSTAT"]);
+    let late = tokio::spawn({
+        let (operator, store) = (operator.clone(), store.clone());
+        proxy.set(Way::HoldAnswers);
+        async move { operator.reset(&store, "a test").await }
+    });
+    until("it has asked", async || server.cli(&["INFO", "commandstats"]).contains("cmdstat_get:")).await;
+    proxy.set(Way::HoldQuestions);
+    leaders.reset(&store, "again").await.unwrap();
+    leaders.raise(&jobs(), token(6)).await.unwrap();
+    proxy.set(Way::Forward);
+    let refused = late.await.unwrap();
+    assert!(
+        refused.as_ref().is_err_and(|why| why.to_string().contains("somebody has raised or reset it")),
+        "{refused:?}"
+    );
+    let stale = leaders.write(&token(5), [RedisWrite::set("key", "stale")]).await;
+    assert!(matches!(stale, Err(FenceError::Stale { mark, .. }) if mark.get() == 6), "{stale:?}");
 }
 
 #[tokio::test]

@@ -50,6 +50,24 @@ async fn a_store_that_is_founded_anew_twice_still_waits_for_those_it_forgot_the_
     must_wait(enlisted_anew(&store).await);
 }
 
+/// Nobody can be expired by a wall clock that jumps while no session is open, but one who was
+/// forgotten may be in office.
+#[tokio::test]
+async fn a_jump_while_no_session_is_open_ends_no_time_in_which_nobody_takes_office() {
+    let server = TimedServer::start(&[]).await;
+    let store = server.open(PREFIX);
+    leads(store.open_session(LONG).await.unwrap().enlist(&jobs(), &entry(1)).await);
+    server.forget(PREFIX, &["l"]).await;
+    store.identity().await.unwrap();
+    server.set_time(LONG * 60).await;
+    must_wait(enlisted_anew(&store).await);
+    // Where nothing is known of those who were forgotten, each waits for its own TTL.
+    server.forget(PREFIX, &KEYS).await;
+    store.identity().await.unwrap();
+    server.set_time(LONG * 120).await;
+    must_wait(store.open_session(LONG).await.unwrap().enlist(&jobs(), &entry(2)).await);
+}
+
 #[tokio::test]
 async fn tokens_do_not_come_again_where_nobody_is_left_who_knew_them() {
     let server = TimedServer::start(&[]).await;
