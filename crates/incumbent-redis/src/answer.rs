@@ -1,5 +1,5 @@
-//! What a step answers: a word, which store it was, how far its history goes, and what the step
-//! adds to that.
+//! What a step answers: a word, which store it was, how far its changes go, in which history of its
+//! server, what its clock shows, and what the step adds to that.
 
 use std::time::Duration;
 
@@ -14,6 +14,9 @@ pub(crate) struct Answer {
     pub(crate) word: String,
     pub(crate) store: StoreId,
     pub(crate) change: u64,
+    pub(crate) lineage: String,
+    /// What the store's clock shows.
+    pub(crate) clock: Duration,
     what: &'static str,
     rest: std::vec::IntoIter<Value>,
 }
@@ -21,11 +24,13 @@ pub(crate) struct Answer {
 impl Answer {
     pub(crate) fn read(value: Value, what: &'static str) -> Result<Answer, StoreError> {
         let Value::Array(parts) = value else { return Err(strange(what)) };
-        let mut answer =
-            Answer { word: String::new(), store: StoreId::new(""), change: 0, what, rest: parts.into_iter() };
+        let (rest, lineage, clock) = (parts.into_iter(), String::new(), Duration::ZERO);
+        let mut answer = Answer { word: String::new(), store: StoreId::new(""), change: 0, lineage, clock, what, rest };
         answer.word = answer.text()?;
         answer.store = StoreId::new(answer.text()?);
         answer.change = answer.number()?;
+        answer.lineage = answer.text()?;
+        answer.clock = Duration::from_millis(answer.millis()?);
         Ok(answer)
     }
 

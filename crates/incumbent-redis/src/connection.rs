@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use incumbent_store::{Effect, StoreError, StoreId, lock, random_id};
+use incumbent_store::{Clock, Effect, StoreError, StoreId, Timestamp, lock, random_id};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, Pipeline, RedisError, ToRedisArgs, Value};
 use tokio::time::Instant;
@@ -20,6 +20,9 @@ use crate::step::{Code, Step};
 /// A connection on which nothing was heard for this long, while steps were given up, may be dead
 /// without a word: the next step dials again.
 const SILENT_FOR: Duration = Duration::from_secs(1);
+
+/// By one part in so many our clock may be faster than a server's, or slower.
+pub(crate) const DRIFT: u32 = 1_000;
 
 /// How long replicas are waited for where no session says it.
 const WAIT_AT_MOST: Duration = Duration::from_secs(2);
@@ -39,16 +42,47 @@ pub(crate) struct Connection {
     silence: Mutex<Option<(u64, Instant)>>,
     known: Mutex<Known>,
     fresh: Arc<FreshIds>,
+    clock: Arc<dyn Clock>,
 }
 
 /// The store that answered last, and the newest change of it that was met. It decides nothing about
-/// who leads: a server that knows less of the same store was put back, and founds the store anew.
+/// who leads: a server that knows less of the same store, in the same history, was put back, and
+/// founds the store anew; in another one it was replaced, and is left.
 #[derive(Debug, Default)]
 struct Known {
     store: String,
     change: u64,
-    /// The newest history of the server that we have been told of.
+    /// The history of the server in which that was.
     lineage: String,
+    /// What its clock showed there, and when that was heard.
+    shown: Option<(Duration, Timestamp)>,
+}
+
+impl Known {
+    /// What its clock shows by now at least. Ours may be faster.
+    fn shown_by(&self, now: Timestamp) -> Duration {
+        self.shown.map_or(Duration::ZERO, |(shown, heard)| {
+            let since = now.since(heard);
+            shown + since - since / DRIFT
+        })
+    }
+
+    fn note(&mut self, answer: &Answer, now: Timestamp) {
+        if self.store != answer.store.as_str() {
+            *self = Known { store: answer.store.as_str().to_owned(), ..Known::default() };
+        }
+        // One that is older was late, or came from a primary that was replaced.
+        if answer.change < self.change {
+            return;
+        }
+        self.change = answer.change;
+        if self.lineage != answer.lineage {
+            (self.lineage, self.shown) = (answer.lineage.clone(), None);
+        }
+        if self.shown.is_none() || answer.clock > self.shown_by(now) {
+            self.shown = Some((answer.clock, now));
+        }
+    }
 }
 
 /// On whose behalf a step is made.
@@ -69,10 +103,11 @@ impl Connection {
         own_keys: Vec<OwnKey>,
         allow_eviction: bool,
         wait: Option<u32>,
+        clock: Arc<dyn Clock>,
     ) -> Result<Connection, StoreError> {
         let (fresh, own_keys) = (Arc::new(FreshIds::new()?), own_keys.into());
         let (current, silence, known) = (OnDemand::new(), Mutex::default(), Mutex::default());
-        Ok(Connection { primary, keys, own_keys, allow_eviction, wait, current, silence, known, fresh })
+        Ok(Connection { primary, keys, own_keys, allow_eviction, wait, current, silence, known, fresh, clock })
     }
 
     /// A connection like this one, and apart from it, for a mark and what it guards: in a cluster
@@ -89,6 +124,7 @@ impl Connection {
             silence: Mutex::default(),
             known: Mutex::default(),
             fresh: self.fresh.clone(),
+            clock: self.clock.clone(),
         }
     }
 
@@ -104,21 +140,21 @@ impl Connection {
         caller: Caller<'_>,
         args: &[&[u8]],
     ) -> Result<Answer, StoreError> {
-        let (known, change, lineage) = self.known();
+        let [known, change, lineage, shown] = self.known();
         let fresh = self.fresh.next();
         let session_store = caller.store.map_or("", StoreId::as_str);
         // After what is known was read: a session that outlived a change of history was renewed
         // less than a TTL before we knew of it.
         let proven = if caller.is_proven.is_some_and(|is_proven| is_proven()) { "proven" } else { "" };
         let waited = if self.wait.is_some() { "waited" } else { "" };
-        let ours = [&fresh, session_store, &known, &change, &lineage, proven, waited];
+        let ours = [&fresh, session_store, &known, &change, &lineage, proven, waited, &shown];
         let ours = ours.map(str::as_bytes);
         let args = [&ours, args].concat();
         let wait = self.wait_within(caller.ttl.map_or(WAIT_AT_MOST, |ttl| ttl / 4));
         let answer = self.eval_and_wait(&step.script, self.keys.all(), &args, wait).await?;
         let (answer, confirmed_by) = answer.map_err(|error| classify(error, step.effect, step.what))?;
-        let mut answer = Answer::read(answer, step.what)?;
-        self.note(&mut answer)?;
+        let answer = Answer::read(answer, step.what)?;
+        lock(&self.known).note(&answer, self.clock.now());
         match (wait, confirmed_by) {
             (Some(wait), Some(confirmed_by)) if answer.word != "again" => {
                 wait.check(step.what, step.effect, confirmed_by)?
@@ -216,27 +252,17 @@ impl Connection {
         Ok(answer)
     }
 
-    fn known(&self) -> (String, String, String) {
+    /// What a script is told of that.
+    fn known(&self) -> [String; 4] {
         let known = lock(&self.known);
-        (known.store.clone(), keys::digits(known.change), known.lineage.clone())
+        let shown = known.shown_by(self.clock.now()).as_millis();
+        [known.store.clone(), keys::digits(known.change), known.lineage.clone(), shown.to_string()]
     }
 
     /// The store that answered last.
     pub(crate) fn known_store(&self) -> Option<StoreId> {
         let known = lock(&self.known);
         (!known.store.is_empty()).then(|| StoreId::new(known.store.clone()))
-    }
-
-    fn note(&self, answer: &mut Answer) -> Result<(), StoreError> {
-        let mut known = lock(&self.known);
-        if known.store != answer.store.as_str() {
-            *known = Known { store: answer.store.as_str().to_owned(), ..Known::default() };
-        }
-        known.change = known.change.max(answer.change);
-        if answer.word == "again" {
-            known.lineage = answer.text()?;
-        }
-        Ok(())
     }
 
     /// The next step dials again.

@@ -6,9 +6,10 @@ use incumbent_store::{Effect, StoreError};
 use redis::{ErrorKind, RedisError};
 
 /// Refused by the server before anything was done.
-const REFUSED: [&str; 13] = [
+const REFUSED: [&str; 14] = [
     "READONLY",
     "INCREPLICA",
+    "INCREPLACED",
     "INCREPLICATED",
     "LOADING",
     "MASTERDOWN",
@@ -91,7 +92,7 @@ pub(crate) fn is_denied(error: &RedisError) -> bool {
 /// Whether the connection is of no use any more: it is lost, or leads to a server that is not the
 /// primary of our keys.
 pub(crate) fn ends_connection(error: &RedisError) -> bool {
-    error.code().is_none() || matches!(error.code(), Some("READONLY" | "INCREPLICA" | "MOVED"))
+    error.code().is_none() || matches!(error.code(), Some("READONLY" | "INCREPLICA" | "INCREPLACED" | "MOVED"))
 }
 
 #[cfg(test)]
@@ -122,7 +123,11 @@ mod tests {
             let sorted = classify(said(code), Effect::Write, "w");
             assert!(matches!(sorted, StoreError::Unavailable { .. }), "{code}: {sorted:?}");
         }
-        assert!(ends_connection(&said("INCREPLICA")) && !ends_connection(&said("OOM")));
+        assert!(
+            ends_connection(&said("INCREPLICA"))
+                && ends_connection(&said("INCREPLACED"))
+                && !ends_connection(&said("OOM"))
+        );
     }
 
     #[test]

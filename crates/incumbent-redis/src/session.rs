@@ -11,14 +11,12 @@ use incumbent_store::{
 };
 
 use crate::answer::{Answer, strange};
-use crate::connection::Caller;
+use crate::connection::{Caller, DRIFT};
 use crate::entry::{encode_new, encode_said};
 use crate::keys;
 use crate::step::{self, Step};
 use crate::store::Inner;
 
-/// By one part in so many a server's clock may be faster than ours.
-const DRIFT: u32 = 1_000;
 /// How many places a renewal reads at a time: the server stands still meanwhile.
 const PAGE_PLACES: usize = 500;
 

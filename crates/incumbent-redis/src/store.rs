@@ -84,7 +84,9 @@ impl RedisStore {
 
     fn over(route: PrimaryLookup, options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<RedisStore, StoreError> {
         let keys = Keys::new(&options.prefix)?;
-        let connect = |wait| Connection::new(route.clone(), keys.clone(), keys.own(), options.allow_eviction, wait);
+        let connect = |wait| {
+            Connection::new(route.clone(), keys.clone(), keys.own(), options.allow_eviction, wait, clock.clone())
+        };
         let waited = options.wait.map(|replicas| connect(Some(replicas))).transpose()?;
         let connection = Arc::new(connect(None)?);
         let watcher = Watcher::new(connection.clone());

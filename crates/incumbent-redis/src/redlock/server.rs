@@ -1,12 +1,12 @@
 //! One of the servers: what it is asked, what it answers, and how that is said to Redis.
 
 use std::fmt;
-use std::sync::{LazyLock, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join;
 use incumbent_store::{
-    Effect, ElectionName, Entry, Fut, Held, Incarnation, StoreError, Token, Version, lock, random_id,
+    BootClock, Effect, ElectionName, Entry, Fut, Held, Incarnation, StoreError, Token, Version, lock, random_id,
 };
 use redis::{Client, FromRedisValue, Value};
 
@@ -170,7 +170,7 @@ impl RedisServer {
         let (address, key) = (client.get_connection_info().addr().to_string(), keys.redlock());
         let route = PrimaryLookup::Servers(vec![options::speaking_resp3(client)?]);
         let own = vec![keys.own_redlock()];
-        let connection = Connection::new(route, keys, own, allow_eviction, None)?;
+        let connection = Connection::new(route, keys, own, allow_eviction, None, Arc::new(BootClock))?;
         Ok(RedisServer { connection, script: &SCRIPT, address, key, keeps: Mutex::default() })
     }
 

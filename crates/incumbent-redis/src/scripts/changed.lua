@@ -14,4 +14,4 @@ end
 for number = FIRST + 5, #ARGV do
   changed = changed or call('HEXISTS', ENTRIES, election .. '\0' .. ARGV[number]) == 0
 end
-return {changed and 'changed' or 'same', id, change}
+return {changed and 'changed' or 'same', id, change, lineage, whole(clock)}

@@ -24,4 +24,4 @@ if cursor ~= '' then
     offices[#offices + 1] = page[2][number]
   end
 end
-return {'ok', id, change, names, cursor, offices}
+return {'ok', id, change, lineage, whole(clock), names, cursor, offices}

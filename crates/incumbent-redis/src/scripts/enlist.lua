@@ -9,13 +9,13 @@ if there and there_as == incarnation then
   return stand(session, election, there, incarnation)
 end
 if there then
-  return {'already', id, change, there, there_as}
+  return {'already', id, change, lineage, whole(clock), there, there_as}
 end
 local office, record = office_of(election)
 local ahead, said, remaining = ahead_of(election, '\1')
 -- Before anything is written: it would have to wait anyway.
 if not ahead and hold_for(session) > 0 then
-  return {'hold', id, change, whole(hold_for(session))}
+  return {'hold', id, change, lineage, whole(clock), whole(hold_for(session))}
 end
 local token = digits(change + 1)
 -- First what was not read: everything else is known to be what it should.

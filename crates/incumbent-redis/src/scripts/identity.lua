@@ -1,2 +1,2 @@
 -- Which store this is.
-return {'ok', id, change}
+return {'ok', id, change, lineage, whole(clock)}

@@ -7,7 +7,7 @@ local first = first_of(election)
 -- could be known.
 local wait = math.max(hold, taken_over + longest) - clock
 if wait > 0 and not (first and call('HGET', LED, election) == first) then
-  return {'hold', id, change, whole(wait)}
+  return {'hold', id, change, lineage, whole(clock), whole(wait)}
 end
 local from = after == '' and '[' .. election .. '\0' or '(' .. election .. '\0' .. after
 local keys = call('ZRANGEBYLEX', LINES, from, '(' .. election .. '\1', 'LIMIT', 0, limit + 1)
@@ -27,4 +27,4 @@ for _, key in ipairs(keys) do
   taken = taken + 1
 end
 local version, record = office_of(election)
-return {'ok', id, change, version, record, taken < #keys and 'more' or '', entries}
+return {'ok', id, change, lineage, whole(clock), version, record, taken < #keys and 'more' or '', entries}

@@ -16,7 +16,7 @@ local function refusal_of(session)
     return
   end
   if is_living and KNOWN_LINEAGE ~= lineage then
-    return {'again', id, change, lineage}
+    return {'again', id, change, lineage, whole(clock)}
   end
   if is_living and PROVEN then
     call('ZREM', SESSIONS, 'R' .. session)
@@ -25,7 +25,7 @@ local function refusal_of(session)
   if ends then
     drop_session(session)
   end
-  return {'gone', id, change}
+  return {'gone', id, change, lineage, whole(clock)}
 end
 
 -- The newest of those in line before this point, what it says, and how long its session has yet. Those
@@ -52,9 +52,9 @@ end
 -- may be silent.
 local function standing(office, record, token, incarnation, published, ahead, said, remaining)
   if not ahead then
-    return {'leads', id, change, office, record, published, token, incarnation}
+    return {'leads', id, change, lineage, whole(clock), office, record, published, token, incarnation}
   end
-  return {'behind', id, change, office, record, published, token, incarnation, ahead, said, whole(remaining)}
+  return {'behind', id, change, lineage, whole(clock), office, record, published, token, incarnation, ahead, said, whole(remaining)}
 end
 
 -- Where an entry stands that is in line. Leaders are made here, and where an entry is put at the end
@@ -66,12 +66,12 @@ local function stand(session, election, token, incarnation)
   local office, record = office_of(election)
   if not entry or not in_line then
     -- Somebody has taken it away.
-    return {'lost', id, change, office, record}
+    return {'lost', id, change, lineage, whole(clock), office, record}
   end
   local ahead, said, remaining = ahead_of(election, '\0' .. token)
   if not ahead and call('HGET', LED, election) ~= token then
     if hold_for(session) > 0 then
-      return {'hold', id, change, whole(hold_for(session))}
+      return {'hold', id, change, lineage, whole(clock), whole(hold_for(session))}
     end
     -- Survives a change of lineage.
     call('HSET', LED, election, token)

@@ -8,4 +8,4 @@ call('HSET', ENTRIES, '', draw())
 longest, shortest = math.max(longest, ttl), shortest > 0 and math.min(shortest, ttl) or ttl
 call('HSET', META, 'clock', whole(clock), 'wall', whole(wall), 'longest', whole(longest), 'shortest', whole(shortest))
 extend(session)
-return {'ok', id, change, session}
+return {'ok', id, change, lineage, whole(clock), session}

@@ -9,8 +9,11 @@ local FRESH, SESSION_STORE, KNOWN_STORE, KNOWN_CHANGE, KNOWN_LINEAGE = unpack(AR
 local PROVEN = ARGV[6] == 'proven'
 -- Whether replicas are to confirm the step.
 local CONFIRMED = ARGV[7] == 'waited'
+-- What the store's clock shows by now at least, as far as the caller knows: what it was shown there
+-- last, and how long ago that was. That is old when it arrives, and so never too much.
+local SHOWN = tonumber(ARGV[8])
 -- Where the step's own arguments begin.
-local FIRST = 8
+local FIRST = 9
 local FORMAT = '1'
 -- Widths of what is written with a fixed one.
 local TOKEN, TTL, SESSION, INCARNATION = 16, 11, 27, 32
@@ -57,7 +60,12 @@ end
 local newest = DRAWS and tonumber(call('HGET', ENTRIES, '') or '') or 0
 -- Something is missing; or somebody put an old copy back into a running server: what comes now was
 -- there before, and is not to be trusted. Even so tokens are higher than before.
-local is_founded = not is_whole or KNOWN_STORE == id and tonumber(KNOWN_CHANGE) > going_on or newest > going_on
+local knows_more = is_whole and KNOWN_STORE == id and tonumber(KNOWN_CHANGE) > going_on
+if knows_more and not is_taken_over and KNOWN_LINEAGE ~= lineage then
+  -- The caller has met one that went on from this store elsewhere: it was replaced.
+  return redis.error_reply('INCREPLACED another primary has gone on from its elections')
+end
+local is_founded = not is_whole or knows_more or newest > going_on
 if is_founded then
   going_on = math.max(change_by_clock, tonumber(KNOWN_CHANGE) + 1, tonumber(change or 0) + 1, newest + 1)
 end
@@ -101,17 +109,18 @@ end
 
 -- The store's own clock, in milliseconds. It follows the wall clock by steps of at most half the
 -- shortest TTL: one that jumps ahead expires nobody who renews in time, and one that jumps back
--- gives the dead no more time. What a caller's clock has counted is not asked for: it is old when it
--- arrives, and would vouch for time that had not passed.
+-- gives the dead no more time. Nor do those with a shorter TTL who died, as long as anybody lives: it
+-- is never behind what a caller has seen it show, and has counted since by a clock that does not jump.
 local passed = wall - clock_wall
+local shown = KNOWN_STORE == id and KNOWN_LINEAGE == lineage and SHOWN or 0
 -- Before so much has passed that the next step would have to cut something off.
-if passed < 0 or passed * 8 >= shortest then
+if passed < 0 or passed * 8 >= shortest or shown > clock + passed then
   local row = call('ZRANGEBYLEX', PLACES, '[T', '(U', 'LIMIT', 0, 1)[1]
   shortest = row and tonumber(sub(row, 2, 1 + TTL)) or 0
   local may_forget_one = math.max(hold, taken_over + LONGEST_TTL) > clock
   -- Where no session is open, nobody can be expired; but one that is forgotten may be in office.
   local most = shortest > 0 and math.floor(shortest / 2) or may_forget_one and UNSEEN_AT_MOST or passed
-  clock, clock_wall = clock + math.max(0, math.min(passed, most)), wall
+  clock, clock_wall = math.max(clock + math.max(0, math.min(passed, most)), shown), wall
   call('HSET', META, 'clock', whole(clock), 'wall', whole(wall), 'shortest', whole(shortest))
 else
   clock = clock + passed
@@ -250,7 +259,7 @@ local function office_of(election)
 end
 
 if SESSION_STORE ~= '' and SESSION_STORE ~= id then
-  return {'reset', id, change}
+  return {'reset', id, change, lineage, whole(clock)}
 end
 -- Replicas confirm what a connection wrote. There are versions in which they would confirm
 -- everything on a new one that has written nothing.

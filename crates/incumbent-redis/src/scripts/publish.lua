@@ -3,7 +3,7 @@ local session, election, token, was, said = unpack(ARGV, FIRST)
 local key = election .. '\0' .. token
 local entry = place_in(session, election) == token and call('HGET', ENTRIES, key)
 if not entry or sub(entry, 1, TOKEN) ~= was then
-  return {'refused', id, change}
+  return {'refused', id, change, lineage, whole(clock)}
 end
 -- What never changes of it: the owner, and the name, with its length before it.
 local name = TOKEN + SESSION + INCARNATION + 4
@@ -15,4 +15,4 @@ tell('e', key, 'said')
 if is_first then
   tell('h', election, 'said')
 end
-return {'ok', id, change, version}
+return {'ok', id, change, lineage, whole(clock), version}

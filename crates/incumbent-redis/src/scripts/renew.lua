@@ -21,4 +21,4 @@ for number, place in ipairs(page) do
   end
 end
 extend(session)
-return {'ok', id, change, places, #page == tonumber(limit) and page[#page] or ''}
+return {'ok', id, change, lineage, whole(clock), places, #page == tonumber(limit) and page[#page] or ''}

@@ -3,7 +3,7 @@
 local election, was, record, ended, keep, after = unpack(ARGV, FIRST)
 local version, _, ended_before, ends_before = office_of(election)
 if version ~= was then
-  return {'refused', id, change}
+  return {'refused', id, change, lineage, whole(clock)}
 end
 local ends = digits(0)
 if ended ~= '' then
@@ -11,4 +11,4 @@ if ended ~= '' then
 end
 write_office(election, record, ended, ends, after)
 call('HSET', ENTRIES, '', change)
-return {'ok', id, change}
+return {'ok', id, change, lineage, whole(clock)}

@@ -7,6 +7,6 @@ end
 local held, incarnation = place_in(session, election)
 if held ~= token then
   local version, record = office_of(election)
-  return {'lost', id, change, version, record}
+  return {'lost', id, change, lineage, whole(clock), version, record}
 end
 return stand(session, election, token, incarnation)

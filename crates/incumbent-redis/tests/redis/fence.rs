@@ -135,6 +135,8 @@ async fn a_reset_that_comes_late_lowers_no_mark() {
     let (operator, leaders) = (fence(&proxy.endpoint()), fence(&server.endpoint()));
     let store = StoreId::new("some-store");
     let replaced = FencingToken::new(Token::new(9).unwrap(), StoreId::new("replaced"));
+    // The server knows the scripts from then on.
+    leaders.reset(&replaced.store, "a test").await.unwrap();
     leaders.raise(&jobs(), replaced).await.unwrap();
     // Its connection is there, and its first question is answered: where does the mark stand?
     assert!(operator.raise(&jobs(), token(4)).await.is_err());

@@ -60,12 +60,36 @@ async fn a_jump_while_no_session_is_open_ends_no_time_in_which_nobody_takes_offi
     server.forget(PREFIX, &["l"]).await;
     store.identity().await.unwrap();
     server.set_time(LONG * 60).await;
-    must_wait(enlisted_anew(&store).await);
+    // One that comes fresh, and can say nothing of the time that has passed.
+    must_wait(enlisted_anew(&server.open(PREFIX)).await);
     // Where nothing is known of those who were forgotten, each waits for its own TTL.
     server.forget(PREFIX, &KEYS).await;
     store.identity().await.unwrap();
     server.set_time(LONG * 120).await;
-    must_wait(store.open_session(LONG).await.unwrap().enlist(&jobs(), &entry(2)).await);
+    must_wait(server.open(PREFIX).open_session(LONG).await.unwrap().enlist(&jobs(), &entry(2)).await);
+}
+
+/// Each of those would have the store's clock follow by half its own TTL.
+#[tokio::test]
+async fn those_with_a_short_ttl_who_die_keep_no_dead_leader_in_office() {
+    let server = TimedServer::start(&[]).await;
+    let [leaders, others] = [0; 2].map(|_| server.open(PREFIX));
+    leads(leaders.open_session(LONG).await.unwrap().enlist(&jobs(), &entry(1)).await);
+    let follower = leaders.open_session(LONG).await.unwrap();
+    let waiting = held(&follower.enlist(&jobs(), &entry(2)).await.unwrap());
+    for second in 1..u64::MAX {
+        let now = Duration::from_secs(second);
+        server.set_time(now).await;
+        // A process that crashes as soon as it is started.
+        drop(others.open_session(SHORT / 10).await.unwrap());
+        if second % 20 == 0 {
+            follower.renew(std::slice::from_ref(&waiting)).await.unwrap();
+            if matches!(follower.standing(&waiting, None).await.unwrap().place, Place::Leading(_)) {
+                break;
+            }
+        }
+        assert!(now < LONG * 2, "the leader has been dead for {now:?}");
+    }
 }
 
 #[tokio::test]

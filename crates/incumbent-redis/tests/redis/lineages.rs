@@ -41,7 +41,7 @@ const FLAWS: [(&[Flaw], &str); 7] = [
     (
         &[
             ("going_on = math.max(going_on + LOST_AT_MOST + since, change_by_clock)", ""),
-            ("or KNOWN_STORE == id and tonumber(KNOWN_CHANGE) > going_on or newest > going_on", ""),
+            ("or knows_more or newest > going_on", ""),
         ],
         "was drawn after",
     ),

@@ -229,6 +229,43 @@ impl Pair {
     }
 }
 
+/// One that has met its successor, and is led back to it, by an old address for example: what is missing
+/// there was not taken away.
+#[tokio::test]
+async fn a_replaced_primary_is_left_by_who_knows_of_its_successor_and_not_founded_anew() {
+    let pair = Pair::start().await;
+    let old = pair.left_behind();
+    let first = old.open_session(LONG).await.unwrap();
+    let leading = held(&first.enlist(&jobs(), &entry(1)).await.unwrap());
+    let store = pair.redis.open();
+    let second = store.open_session(LONG).await.unwrap();
+    pair.synchronised().await;
+    pair.promote();
+    for way in [Way::Cut, Way::Forward] {
+        pair.proxy.set(way);
+    }
+    until("it is met", async || second.renew(&[]).await.is_ok()).await;
+    // Fresh ones, and those that only read, know of it as well as those that have moved over.
+    let (opened, seen) = (pair.redis.open(), pair.redis.open());
+    answered(async || opened.open_session(LONG).await).await.unwrap();
+    answered(async || seen.identity().await).await.unwrap();
+
+    pair.proxy.turn_to(&pair.primary.endpoint());
+    for way in [Way::Cut, Way::Forward] {
+        pair.proxy.set(way);
+    }
+    let identity = old.identity().await.unwrap();
+    for store in [&store, &opened, &seen] {
+        until("it is told", async || match store.identity().await {
+            Err(error) => error.to_string().contains("another primary has gone on"),
+            Ok(identity) => panic!("{identity:?}"),
+        })
+        .await;
+    }
+    assert_eq!(old.identity().await.unwrap(), identity);
+    assert_eq!(first.renew(std::slice::from_ref(&leading)).await.unwrap().gone, []);
+}
+
 /// What it would answer is old, and a step that writes nothing it could make.
 #[tokio::test]
 async fn a_replica_answers_no_step_of_a_session_whose_connection_ends_up_there() {
