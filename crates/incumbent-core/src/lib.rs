@@ -53,8 +53,8 @@ pub use policy::{Flaw, Policy};
 pub use rng::Rng;
 pub use settings::{LONGEST, Settings, SettingsError, Shortfall, stretch};
 pub use standing::{
-    Cas, Cursor, Fault, ForgottenBy, Head, Line, Liveness, Place, Proof, Renewal, Seen, Standing, StillBehind, StoreId,
-    Watched,
+    Cas, Cursor, Fault, ForgottenBy, Head, Line, Liveness, Place, Proof, Renewal, Seen, Servers, Standing, StillBehind,
+    StoreId, Watched,
 };
 pub use terms::{LastTerm, MAX_TERMS, MAX_TERMS_BYTES, Origin, Shot, ShotResult, TermEnd, TermRecord, Terms};
 pub use time::Timestamp;

@@ -109,12 +109,44 @@ pub struct Line {
     /// Why nothing is decided now, though the store answers: what keeps it from taking writes, for
     /// people. `None` also where it cannot say.
     pub stalled: Option<Arc<str>>,
+    /// Where a majority of servers keeps the store, and they know nothing of each other: how many
+    /// have answered. For people; nobody decides anything by it.
+    pub servers: Option<Servers>,
+}
+
+/// The servers of a store that a majority of them keeps, as one look has found them.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub struct Servers {
+    /// How many there are.
+    pub count: usize,
+    /// How many of them it takes.
+    pub needed: usize,
+    /// Those that do not answer or do not count, by their addresses, with why.
+    pub missing: Vec<(Arc<str>, Arc<str>)>,
+}
+
+impl Servers {
+    /// So many, of which these do not count.
+    pub fn new(count: usize, needed: usize, missing: Vec<(Arc<str>, Arc<str>)>) -> Servers {
+        Servers { count, needed, missing }
+    }
+
+    /// How many have answered, and count.
+    pub fn answering(&self) -> usize {
+        self.count.saturating_sub(self.missing.len())
+    }
+
+    /// How many more may be lost before there are no elections.
+    pub fn spare(&self) -> usize {
+        self.answering().saturating_sub(self.needed)
+    }
 }
 
 impl Line {
     /// These entries, as they stood when the office record said this; `more` came after them.
     pub fn new(entries: Vec<Entry>, more: bool, office: Office, cursor: Cursor) -> Line {
-        Line { entries, more, office, cursor, quiet: None, stalled: None }
+        Line { entries, more, office, cursor, quiet: None, stalled: None, servers: None }
     }
 
     /// The same, while nobody takes office: see [`Line::quiet`].

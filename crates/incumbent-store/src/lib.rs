@@ -35,8 +35,8 @@ pub use incumbent_core::{
     BenchOrder, Benched, Cas, Cursor, Decline, Deposed, ElectionName, Ended, Entry, EntryId, Fault, ForgottenBy,
     Frozen, Handover, Head, Heir, Held, HeldBack, Incarnation, LONGEST, Line, Liveness, MAX_NAME_BYTES,
     MAX_REASON_BYTES, MAX_VALUE_BYTES, Merit, NameError, NewEntry, Nonce, Observed, Office, Order, Origin, Paused,
-    Place, Preparation, Proof, Publication, Recovery, Refusal, Renewal, Seen, Standing, StillBehind, StoreId, TermEnd,
-    TermRecord, Terms, Timestamp, Token, Version, Watched, binary, check_candidate_name, check_value,
+    Place, Preparation, Proof, Publication, Recovery, Refusal, Renewal, Seen, Servers, Standing, StillBehind, StoreId,
+    TermEnd, TermRecord, Terms, Timestamp, Token, Version, Watched, binary, check_candidate_name, check_value,
 };
 pub use local_fs::not_local;
 pub use lock::lock;

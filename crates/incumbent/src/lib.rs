@@ -144,8 +144,8 @@ pub use heir::HeirRequest;
 pub use hooks::Spawn;
 pub use incumbent_core::{
     BenchOrder, Benched, Deposed, ElectionName, Frozen, Handover, HeldBack, Incarnation, LastTerm, LossReason,
-    NameError, Order, Origin, Pending, Recovery, Refusal, Settings, SettingsError, Shortfall, Shot, ShotResult,
-    TermEnd, TermRecord, Terms, Timestamp, Token, TokenOutOfRange,
+    NameError, Order, Origin, Pending, Recovery, Refusal, Servers, Settings, SettingsError, Shortfall, Shot,
+    ShotResult, TermEnd, TermRecord, Terms, Timestamp, Token, TokenOutOfRange,
 };
 pub use incumbent_store as store;
 pub use incumbent_store::{Promises, StoreError, StoreId, TokenStrength};

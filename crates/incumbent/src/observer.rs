@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_core::Stream;
 use incumbent_core::{
     Benched, Deposed, ElectionName, Entry, Frozen, Handover, HeldBack, Incarnation, Line, Nonce, Office, Order,
-    Pending, Recovery, Terms, Timestamp, Token,
+    Pending, Recovery, Servers, Terms, Timestamp, Token,
 };
 use incumbent_store::{StoreError, StoreId, Wake};
 use tokio::time::{Sleep, sleep};
@@ -121,6 +121,8 @@ pub struct Status {
     pub silence: Option<Silence>,
     /// How many members the group has, where peers elect one of themselves.
     pub group: Option<GroupStatus>,
+    /// How many servers have answered, where a majority of them keeps the store: a Redlock.
+    pub servers: Option<Servers>,
 }
 
 /// For how long nothing has been heard from a leader.
@@ -169,7 +171,7 @@ impl Status {
 
     /// With what a store says of its line.
     pub(crate) fn of(line: Line) -> Status {
-        let Line { entries, office, quiet, stalled, .. } = line;
+        let Line { entries, office, quiet, stalled, servers, .. } = line;
         let head = entries.first();
         let pending = head.and_then(|head| office.pending(head));
         let handover = head.and_then(|head| office.handover_from(head.token)).cloned();
@@ -177,7 +179,7 @@ impl Status {
         let silence = observed.and_then(|observed| Some(Silence { lasts: observed.silent?, ttl: observed.ttl }));
         let vacant = head.is_none() || pending.is_some() || quiet.is_some();
         let status = Status::new(entries.iter().map(CandidateInfo::from).collect(), vacant, office);
-        Status { pending, handover, quiet, stalled, silence, ..status }
+        Status { pending, handover, quiet, stalled, silence, servers, ..status }
     }
     /// With what the office record says by itself.
     pub(crate) fn new(candidates: Vec<CandidateInfo>, vacant: bool, office: Office) -> Status {
@@ -200,6 +202,7 @@ impl Status {
             stalled: None,
             silence: None,
             group: None,
+            servers: None,
         }
     }
 }

@@ -320,6 +320,7 @@ Findings:
     D13  members lost votes, or differ        D14  too few members answer
     D15  rivals that fence differently        D16  what is not promised: info
     D17  led in two stores                    D18  renewals come late
+    D19  servers of a Redlock are missing
 With --json, one object a line for each: {\"v\":1,\"finding\":\"D01\",
 \"severity\":\"wrong\",\"what\":...,\"seen\":[...],\"means\":...,\"not_told_from\":...,
 \"next\":...,\"runbook\":...}; and at last {\"v\":1,\"election\":...,\"findings\":1,

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::list::followers;
 use super::read::described;
-use super::status::{Vacancy, age, is_late};
+use super::status::{Vacancy, age, is_late, servers_missing};
 use super::watching_client;
 use crate::args::CheckArgs;
 use crate::duration::show;
@@ -173,6 +173,7 @@ fn concerns(wanted: Option<usize>, status: &Status) -> Vec<String> {
             concerns.push(format!("{} without a vote", group.not_voting.join(" and ")));
         }
     }
+    concerns.extend(status.servers.as_ref().and_then(servers_missing));
     concerns
 }
 
@@ -194,6 +195,9 @@ fn figures(wanted: Option<usize>, reading: &Reading<Status>) -> String {
     }
     if let Some(group) = &status.group {
         figures.push(format!("members={};{}:;{}:;0", group.answering, group.members, group.needed));
+    }
+    if let Some(servers) = &status.servers {
+        figures.push(format!("members={};{}:;{}:;0", servers.answering(), servers.count, servers.needed));
     }
     figures.join(" ")
 }

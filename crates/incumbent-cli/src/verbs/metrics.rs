@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use incumbent::{CandidateInfo, Client, ElectionName, GroupStatus, ReadError, Reading, Status, StoreError, Unfenced};
+use incumbent::{
+    CandidateInfo, Client, ElectionName, GroupStatus, ReadError, Reading, Servers, Status, StoreError, Unfenced,
+};
 
 use super::list::{Row, current, first_failure, followers, is_silent, read_all};
 use super::watching_client;
@@ -47,9 +49,15 @@ const FIGURES: [(&str, &str, &str, Figure); 16] = [
         reading.get().silence.map(|silence| silence.ttl.as_secs_f64())
     }),
     ("read_age_seconds", "gauge", "How old the answer of the store was.", |reading| Some(reading.age().as_secs_f64())),
-    ("members", "gauge", "How many members the group has.", |reading| member(reading, |group| group.members)),
-    ("members_answering", "gauge", "How many members answer.", |reading| member(reading, |group| group.answering)),
-    ("members_needed", "gauge", "How many members a leader needs.", |reading| member(reading, |group| group.needed)),
+    ("members", "gauge", "How many members the group has, or servers a Redlock.", |reading| {
+        member(reading, |group| group.members).or_else(|| server(reading, |servers| servers.count))
+    }),
+    ("members_answering", "gauge", "How many of them answer.", |reading| {
+        member(reading, |group| group.answering).or_else(|| server(reading, Servers::answering))
+    }),
+    ("members_needed", "gauge", "How many of them a leader needs.", |reading| {
+        member(reading, |group| group.needed).or_else(|| server(reading, |servers| servers.needed))
+    }),
     ("members_without_vote", "gauge", "How many members answer and do not vote.", |reading| {
         member(reading, |group| group.not_voting.len())
     }),
@@ -61,6 +69,10 @@ fn truth(holds: bool) -> Option<f64> {
 
 fn member(reading: &Reading<Status>, count: fn(&GroupStatus) -> usize) -> Option<f64> {
     reading.get().group.as_ref().map(|group| count(group) as f64)
+}
+
+fn server(reading: &Reading<Status>, count: fn(&Servers) -> usize) -> Option<f64> {
+    reading.get().servers.as_ref().map(|servers| count(servers) as f64)
 }
 
 /// A store that cannot be read is a figure, too: alerts are made of the file, not of exit codes.

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use incumbent::{
     BenchOrder, Benched, CandidateInfo, Deposed, Election, ElectionName, Frozen, GroupStatus, Handover, Order, Pending,
-    Reading, Shot, Sighting, Silence, Status, TermRecord, Unfenced,
+    Reading, Servers, Shot, Sighting, Silence, Status, TermRecord, Unfenced,
 };
 use serde::Serialize;
 
@@ -65,6 +65,9 @@ pub(super) struct StatusJson<'a> {
     stalled: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<GroupJson>,
+    /// Of a store that a majority of servers keeps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    servers: Option<ServersJson>,
     /// This host has seen this token there: the store is older than it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     seen_token: Option<u64>,
@@ -92,6 +95,31 @@ struct GroupJson {
     not_voting: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refusing: Vec<String>,
+}
+
+/// The servers of a store that a majority of them keeps, as they answer.
+#[derive(Serialize)]
+struct ServersJson {
+    servers: usize,
+    answering: usize,
+    needed: usize,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing: Vec<MissingJson>,
+}
+
+#[derive(Serialize)]
+struct MissingJson {
+    server: String,
+    why: String,
+}
+
+impl ServersJson {
+    fn new(servers: &Servers) -> ServersJson {
+        let missing = servers.missing.iter();
+        let missing = missing.map(|(server, why)| MissingJson { server: server.to_string(), why: why.to_string() });
+        let (answering, needed) = (servers.answering(), servers.needed);
+        ServersJson { servers: servers.count, answering, needed, missing: missing.collect() }
+    }
 }
 
 /// Who ordered something, and why.
@@ -446,6 +474,9 @@ pub(super) fn without_ages(status: &Status) -> Status {
     let mut status = status.clone();
     status.silence = None;
     status.quiet = status.quiet.map(|_| Duration::ZERO);
+    // Why one does not count may say for how long.
+    let missing = status.servers.iter_mut().flat_map(|servers| &mut servers.missing);
+    missing.for_each(|(_, why)| *why = Arc::default());
     status
 }
 
@@ -497,6 +528,7 @@ pub(super) fn to_json<'a>(name: &'a ElectionName, store: &StoreUrl, reading: &Re
             not_voting: group.not_voting.iter().map(ToString::to_string).collect(),
             refusing: group.refusing.iter().map(|(name, _)| name.to_string()).collect(),
         }),
+        servers: status.servers.as_ref().map(ServersJson::new),
         seen_token: None,
         age_ms: ms(reading.age()),
     }
@@ -560,6 +592,12 @@ impl Page {
             if !group.not_voting.is_empty() {
                 let text = format!("{}: their votes are lost, or cannot be written", listed(&group.not_voting));
                 self.notable("no vote", &text);
+            }
+        }
+        if let Some(servers) = &status.servers {
+            match servers_missing(servers) {
+                Some(text) => self.notable("servers", &printable(&text)),
+                None => self.row("servers", &format!("all {} answer", servers.count)),
             }
         }
     }
@@ -649,6 +687,19 @@ fn heard_of(silence: Silence) -> String {
     } else {
         format!("{lasts} ago")
     }
+}
+
+/// Which servers of a store that a majority keeps are missing, why, and how many more it can do
+/// without.
+pub(super) fn servers_missing(servers: &Servers) -> Option<String> {
+    let missing: Vec<_> = servers.missing.iter().map(|(server, why)| format!("{server} ({why})")).collect();
+    let (count, spare) = (servers.count, servers.spare());
+    let rest = match spare {
+        0 => "with one more there are no elections".to_owned(),
+        _ => format!("{spare} more may be lost"),
+    };
+    let answering = servers.answering();
+    (!missing.is_empty()).then(|| format!("{answering} of {count} servers answer: {rest}; {}", missing.join("; ")))
 }
 
 fn listed(names: &[Arc<str>]) -> String {

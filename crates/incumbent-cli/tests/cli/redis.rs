@@ -142,6 +142,51 @@ async fn an_election_by_a_majority_of_servers_explains_what_it_rests_on_and_what
     }
 }
 
+/// Before it is one too many.
+#[tokio::test]
+async fn a_server_of_a_redlock_that_is_lost_is_named_by_every_verb_that_reads() {
+    let mut servers = Vec::new();
+    for _ in 0..3 {
+        servers.push(RedisServer::start().await);
+    }
+    let addresses: Vec<_> = servers.iter().map(RedisServer::endpoint).collect();
+    let (host, url) = (Host::new(), format!("redlock://{}", addresses.join(",")));
+    let on_redlock =
+        |args: &[&str]| [&["--store", &url], args].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let _leader = host.start(on_redlock(&["run", "--ttl", "3s", "--name", "n1", "jobs/x", "--", "sleep", "1000"]));
+    eventually("all of them count", || {
+        let said = host.run(on_redlock(&["check", "jobs/x"]));
+        (said.code == Some(0) && said.out.contains("members=3;3:;2:;0")).then_some(())
+    });
+    assert!(host.ok(on_redlock(&["status", "jobs/x"])).out.contains("all 3 answer"));
+    let codes = |said: &str| said.contains("\"D19\"");
+    assert!(!codes(&host.run(on_redlock(&["doctor", "jobs/x", "--json"])).out));
+
+    let lost = servers.remove(1);
+    drop(lost);
+    let lost = &addresses[1];
+    let names_it = |said: &str| said.contains(lost.as_str()) && said.contains("refused");
+    let said = host.run(on_redlock(&["check", "jobs/x"]));
+    assert!(said.code == Some(1) && said.out.starts_with("INCUMBENT WARNING - n1 "), "{said:?}");
+    assert!(names_it(&said.out) && said.out.contains("2 of 3 servers answer"), "{said:?}");
+    assert!(said.out.contains("with one more there are no elections"), "{said:?}");
+    assert!(said.out.contains("members=2;3:;2:;0"), "{said:?}");
+    let said = host.ok(on_redlock(&["status", "jobs/x"]));
+    assert!(names_it(&said.out) && said.out.contains("2 of 3 servers answer"), "{said:?}");
+    let shown = host.ok(on_redlock(&["status", "jobs/x", "--json"])).json();
+    assert_eq!(shown["servers"]["answering"], 2, "{shown}");
+    assert_eq!(shown["servers"]["missing"][0]["server"].as_str(), Some(lost.as_str()), "{shown}");
+    let said = host.ok(on_redlock(&["metrics", "jobs/x"]));
+    let figure = |name: &str| {
+        let line = said.out.lines().find(|line| line.starts_with(&format!("incumbent_{name}{{")));
+        line.and_then(|line| line.rsplit(' ').next()).map(str::to_owned)
+    };
+    let figures = ["members", "members_answering", "members_needed"].map(|name| figure(name).unwrap_or_default());
+    assert_eq!(figures, ["3", "2", "2"], "{said:?}");
+    let said = host.run(on_redlock(&["doctor", "jobs/x", "--json"]));
+    assert!(codes(&said.out) && names_it(&said.out), "{said:?}");
+}
+
 /// Who waits there writes nothing: that nobody does cannot be known.
 #[tokio::test]
 async fn nothing_is_said_of_followers_where_the_store_keeps_no_line() {

@@ -201,9 +201,11 @@ impl RedlockStore {
     }
 
     async fn line(&self, election: &ElectionName, limit: usize) -> Result<Line, StoreError> {
-        let leader = self.rounds.read(election, WITHIN).await?;
+        let (leader, servers) = self.rounds.read(election, WITHIN).await?;
         let more = leader.is_some() && limit == 0;
-        Ok(Line::new(leader.into_iter().take(limit).collect(), more, Office::default(), Cursor::default()))
+        let mut line = Line::new(leader.into_iter().take(limit).collect(), more, Office::default(), Cursor::default());
+        line.servers = servers;
+        Ok(line)
     }
 }
 

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use incumbent_store::{Cas, Clock, ElectionName, Entry, Held, StoreError, Timestamp, Token, Version};
+use incumbent_store::{
+    Cas, Clock, ElectionName, Entry, Held, Servers, StoreError, Timestamp, Token, Version, with_causes,
+};
 
 use super::rules::{Rule, Rules};
 use super::server::{Answer, GivenUp, Lock, Reply, Request, Server, Stay, Verb};
@@ -150,18 +152,7 @@ impl Rounds {
     }
 
     fn too_few(&self, what: &str, store: &str, answers: &Answers) -> StoreError {
-        let said = self.servers.iter().zip(answers).filter_map(|(server, answer)| {
-            let address = server.address();
-            match answer {
-                Err(error) => Some(error.to_string()),
-                Ok(Answer { store: None, .. }) => Some(format!("{address} was emptied")),
-                Ok(Answer { reply: Reply::Wait(wait), .. }) => {
-                    Some(format!("{address} was emptied or founded, and counts again in {wait:.1?}"))
-                }
-                Ok(Answer { store: Some(is), .. }) if is != store => Some(format!("{address} belongs to {is}")),
-                Ok(_) => None,
-            }
-        });
+        let said = self.missing(store, answers).map(|(address, why)| format!("{address}: {why}"));
         let said = said.collect::<Vec<_>>().join("; ");
         let (count, majority) = (self.count(), self.majority());
         let what = format!("{what}: it takes {majority} of {count} servers, and too few will do: {said}");
@@ -175,6 +166,22 @@ impl Rounds {
             },
             _ => StoreError::Unavailable { what, source: None },
         }
+    }
+
+    /// Those that do not count, by their addresses, with why.
+    fn missing(&self, store: &str, answers: &Answers) -> impl Iterator<Item = (String, String)> {
+        self.servers.iter().zip(answers).filter_map(move |(server, answer)| {
+            let why = match answer {
+                Err(error) => reason(error),
+                Ok(Answer { store: None, .. }) => "it was emptied".to_owned(),
+                Ok(Answer { reply: Reply::Wait(wait), .. }) => {
+                    format!("it was emptied or founded, and counts again in {wait:.1?}")
+                }
+                Ok(Answer { store: Some(is), .. }) if is != store => format!("it belongs to {is}"),
+                Ok(_) => return None,
+            };
+            Some((server.address(), why))
+        })
     }
 
     // Which store it is.
@@ -456,19 +463,24 @@ impl Rounds {
         leading.into_iter().max_by_key(|lock| lock.entry.as_ref().map(|entry| entry.version))
     }
 
-    /// Who leads, if anybody does.
-    pub(super) async fn read(&self, election: &ElectionName, within: Duration) -> Result<Option<Entry>, StoreError> {
+    /// Who leads, if anybody does, and which servers have said so.
+    pub(super) async fn read(
+        &self,
+        election: &ElectionName,
+        within: Duration,
+    ) -> Result<(Option<Entry>, Option<Servers>), StoreError> {
         let answers = self.ask_all(within, &request("", Verb::Read(election.clone()))).await;
         let Some(store) = store_of_majority(&answers, self.majority()) else {
             // If it can be founded, nobody leads yet.
-            return self.settle(within).await.map(|_| None);
+            return self.settle(within).await.map(|_| (None, None));
         };
         let leader = self.leading(store, &answers).and_then(|lock| lock.entry.clone());
         let giving = of_store(&answers, store).filter(|answer| matches!(answer.reply, Reply::Locks(_)));
         if leader.is_none() && giving.count() < self.majority() {
             return Err(self.too_few("asking who leads", store, &answers));
         }
-        Ok(leader)
+        let missing = self.missing(store, &answers).map(|(address, why)| (address.into(), why.into()));
+        Ok((leader, Some(Servers::new(self.count(), self.majority(), missing.collect()))))
     }
 
     /// Whether a majority has the lock with our token, and which version of what we say is there.
@@ -639,6 +651,16 @@ impl Rounds {
 /// Whether somebody has to act before this server does anything for us.
 fn is_lasting(error: &StoreError) -> bool {
     matches!(error, StoreError::Denied { .. } | StoreError::Foreign { .. } | StoreError::Misuse { .. })
+}
+
+/// What it says, for a list of servers.
+fn reason(error: &StoreError) -> String {
+    match error {
+        StoreError::Unavailable { what, source } | StoreError::OutcomeUnknown { what, source } => {
+            with_causes(what, source)
+        }
+        other => other.to_string(),
+    }
 }
 
 fn request(store: &str, verb: Verb) -> Request {

@@ -9,7 +9,7 @@ use incumbent::{
 
 use crate::claims::{HostClaims, LivingClaim, Work};
 use crate::verbs::history::what_came_of;
-use crate::verbs::status::at_large;
+use crate::verbs::status::{at_large, servers_missing};
 
 /// All that was seen.
 #[derive(Clone, Debug)]
@@ -70,6 +70,8 @@ pub(super) struct Look {
     /// For how long nothing was heard of the head, and how long that may last.
     pub(super) silence: Option<(Duration, Duration)>,
     pub(super) group: Option<Members>,
+    /// Which servers of a store that a majority keeps are missing, and why.
+    pub(super) servers_missing: Option<String>,
     /// The election keeps a record of terms, and has no open one of the first in line.
     pub(super) is_taking: bool,
     /// The same, while the last leader is stopped from outside.
@@ -194,6 +196,7 @@ impl Look {
                 age: age(term.opened_ms),
                 shot: term.fence.as_ref().map(what_came_of),
             }),
+            servers_missing: status.servers.as_ref().and_then(servers_missing),
             group: status.group.as_ref().map(|group| Members {
                 members: group.members,
                 answering: group.answering,

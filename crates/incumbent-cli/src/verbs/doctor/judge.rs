@@ -47,7 +47,7 @@ pub(super) struct Finding {
 }
 
 /// Every question that is asked of the evidence, in the order of the codes.
-const QUESTIONS: [fn(&Evidence) -> Vec<Finding>; 25] = [
+const QUESTIONS: [fn(&Evidence) -> Vec<Finding>; 26] = [
     d01_two_claims,
     d02_unknown_claim,
     d03_work_after_its_term,
@@ -73,6 +73,7 @@ const QUESTIONS: [fn(&Evidence) -> Vec<Finding>; 25] = [
     d16_weak_promises,
     d17_two_stores,
     d18_late_renewals,
+    d19_servers_missing,
 ];
 
 /// All that is wrong, or may be.
@@ -758,6 +759,23 @@ fn d18_late_renewals(evidence: &Evidence) -> Vec<Finding> {
         })
     };
     evidence.claims_in(evidence.last()).into_iter().filter(|heard| heard.claim.is_valid()).filter_map(finding).collect()
+}
+
+/// What a majority keeps, more than one look may have missed for a moment.
+fn d19_servers_missing(evidence: &Evidence) -> Vec<Finding> {
+    let last = evidence.last();
+    let lasts = last.before.servers_missing.is_some();
+    let finding = |missing: &String| Finding {
+        code: "D19",
+        severity: Severity::Warning,
+        what: "not all servers of the store answer".to_owned(),
+        seen: vec![printable(missing)],
+        means: "the store goes on with the others, as long as they are a majority",
+        not_told_from: "a server that is slow, that cannot be reached from here, or that was restarted a moment ago",
+        next: "start those that are named, or mend the way to them".to_owned(),
+        runbook: "nobody-leads",
+    };
+    last.after.servers_missing.iter().filter(|_| lasts).map(finding).collect()
 }
 
 /// How many of the last twenty renewals may be late: one stop, or one change of a server's leader,

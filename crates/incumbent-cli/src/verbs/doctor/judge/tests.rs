@@ -475,6 +475,19 @@ fn d17_an_election_of_the_same_name_in_another_store() {
 }
 
 #[test]
+fn d19_servers_of_a_store_that_are_missing() {
+    let missing = Look { servers_missing: Some("4 of 5 servers answer: ... (refused)".to_owned()), ..led_by(44) };
+    let lost = lasting(&missing, &[&[claim(44, 9000)]]);
+    assert_eq!(codes(&lost), [("D19", Severity::Warning)]);
+    assert!(findings(&lost)[0].seen[0].contains("refused"));
+    // It answered a moment ago, or does again.
+    for (before, after) in [(led_by(44), missing.clone()), (missing, led_by(44))] {
+        let once = Round { before, after, ..round(&led_by(44), &[&[claim(44, 9000)]]) };
+        healthy(&evidence(vec![once; 3]));
+    }
+}
+
+#[test]
 fn a_handover_while_everybody_is_asked_is_nothing() {
     // One was asked before it, and the other after it.
     let both: &[&[LivingClaim]] = &[&[claim(41, 9000)], &[claim(44, 14_000)]];
