@@ -18,7 +18,7 @@
 //!
 //! | method | rounds |
 //! | --- | --- |
-//! | `open_session`, `identity` | one: which store do you belong to? |
+//! | `open_session`, `identity` | one: which store do you belong to? With `open_session` more, if it is to be founded or mended |
 //! | `enlist` | two: a majority gives the lock; then a majority, which still has it, takes a token above the highest counter of those that gave it |
 //! | `renew` | one: each lock that is named lasts for another TTL. A majority, or the entry is `unproven`; or gone, if no majority can have it |
 //! | `standing`, `line` | one: who has the lock? |
@@ -50,7 +50,9 @@
 //!   which word of an operator (`?refound=`) founds the store anew, with another identity. That
 //!   names the servers which still have something, too: they are emptied, and no others. An old
 //!   copy of a server's data must not be put back: what it says would be taken at its word.
-//! - **Founding.** Where all servers are there and empty the store is founded by itself. Its
+//! - **Founding.** Where all servers are there and empty the first candidate founds the store, and
+//!   candidates alone bring emptied servers back into it: who only reads may have mistyped an
+//!   address, and leaves everything as it is. Its
 //!   identity lists the names of the servers, so a client that finds it half founded knows which
 //!   of them were never part of it, and completes it. Nobody leads for the TTL of the one who
 //!   asks. An older leader whose TTL was longer may still believe in it: what its TTL was is
@@ -93,7 +95,7 @@ use incumbent_store::{
 };
 use redis::Client;
 
-use self::rounds::{GRANULARITY, Rounds};
+use self::rounds::{Asker, GRANULARITY, Rounds};
 use self::rules::Rules;
 #[cfg(test)]
 pub(crate) use self::server::Lock;
@@ -138,8 +140,9 @@ impl RedlockStore {
     /// with TLS `redlocks://...?ca=FILE[&cert=FILE&key=FILE]`.
     ///
     /// There are three or five, primaries without replicas, and everybody names the same ones. With
-    /// `&refound=IDENTITY` an operator founds the store anew where a majority of them was emptied:
-    /// the error that says so names the identity.
+    /// `&refound=IDENTITY` a candidate founds the store anew where a majority of them was emptied,
+    /// by the word of an operator: the error of a candidate that says so names the identity. One
+    /// who only reads founds nothing.
     pub fn from_url(url: &str) -> Result<RedlockStore, StoreError> {
         let (clients, options) = options::parse_redlock_url(url)?;
         RedlockStore::over(&clients, &options)
@@ -197,7 +200,7 @@ impl RedlockStore {
     }
 
     async fn identity(&self) -> Result<StoreId, StoreError> {
-        Ok(StoreId::new(self.rounds.settle(WITHIN).await?))
+        Ok(StoreId::new(self.rounds.settle(WITHIN, Asker::Reader).await?))
     }
 
     async fn line(&self, election: &ElectionName, limit: usize) -> Result<Line, StoreError> {

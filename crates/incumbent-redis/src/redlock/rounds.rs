@@ -51,6 +51,15 @@ pub(super) enum Proof {
     Gone,
 }
 
+/// Who asks which store it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Asker {
+    /// It wants to stand, and founds the store if it has to.
+    Candidate,
+    /// It changes nothing: its addresses may be mistaken, and the servers another's.
+    Reader,
+}
+
 /// The servers of one Redlock.
 #[derive(Debug)]
 pub(super) struct Rounds {
@@ -186,11 +195,15 @@ impl Rounds {
 
     // Which store it is.
 
-    /// The store that a majority belongs to. Founds it where nothing was ever there, and tells
-    /// emptied servers what the others know.
-    pub(super) async fn settle(&self, within: Duration) -> Result<String, StoreError> {
+    /// The store that a majority belongs to. A candidate founds it where nothing was ever there,
+    /// and tells emptied servers what the others know.
+    pub(super) async fn settle(&self, within: Duration, asker: Asker) -> Result<String, StoreError> {
         let seen = self.look(within).await?;
+        let changes = asker == Asker::Candidate || !self.rules.keep(Rule::ReadersFoundNothing);
         let Some(store) = store_of_majority(&seen, self.majority()) else {
+            if !changes {
+                return self.not_founded(&seen);
+            }
             let longest = longest_of(seen.iter().flatten());
             if !self.is_split(&seen) {
                 return self.found(within, &seen, longest).await;
@@ -202,7 +215,7 @@ impl Rounds {
             let what = format!("{count} servers are named, and the store that they belong to has {founders}");
             return Err(StoreError::Misuse { what });
         }
-        if seen.iter().flatten().any(|answer| answer.store.as_deref() != Some(store)) {
+        if changes && seen.iter().flatten().any(|answer| answer.store.as_deref() != Some(store)) {
             self.reseed(within, store, &seen).await?;
         }
         Ok(store.to_owned())
@@ -215,6 +228,36 @@ impl Rounds {
             return Err(self.is_one_server(&twice.server));
         }
         Ok(seen)
+    }
+
+    /// What a reader is told where no store has a majority: the identity that the first candidate
+    /// founds it with, if nothing keeps it from that.
+    fn not_founded(&self, seen: &Answers) -> Result<String, StoreError> {
+        let empty = empty_servers(seen).count();
+        if empty == self.count() {
+            return Ok(self.fresh(seen));
+        }
+        if let Some(begun) = begun(seen) {
+            return Ok(begun.to_owned());
+        }
+        let is_split = self.is_split(seen);
+        if empty < self.majority() && !is_split {
+            return Err(self.too_few("asking which store it is", "", seen));
+        }
+        let what = match is_split {
+            true => format!("the {} servers belong to several stores, and none has a majority", self.count()),
+            false => format!("{empty} of {} servers are empty, and no store has a majority", self.count()),
+        };
+        let next = match self.refound {
+            None => "if they are, a candidate that is started with the same URL says how it is founded anew",
+            Some(_) => {
+                "if they are, start a candidate with the same URL: one that only reads founds nothing, and the word \
+                 refound= is not for it"
+            }
+        };
+        let addresses = self.addresses();
+        let what = format!("{what}. Check that all of the addresses ({addresses}) are right; {next}");
+        Err(StoreError::Unavailable { what, source: None })
     }
 
     /// Whether no store has a majority, nor ever will: all servers are there, most of them belong
@@ -231,8 +274,8 @@ impl Rounds {
         if self.refound.as_deref() != Some(&word) {
             let what = format!(
                 "the {} servers belong to several stores, and none has a majority: a server was emptied while the store \
-                 was founded, or an address is wrong. If all the addresses ({}) are right, an operator founds the store \
-                 anew by adding refound={word} to the URL: all of them will be emptied",
+                 was founded, or an address is wrong. Only if all the addresses ({}) are right, an operator founds the \
+                 store anew by adding refound={word} to a candidate's URL: all of them will be emptied",
                 self.count(),
                 self.addresses()
             );
@@ -253,6 +296,15 @@ impl Rounds {
         identity(&named, self.count())
     }
 
+    /// `; a:1 belongs to redlock-...`: what the word of an operator would empty.
+    fn others(&self, seen: &Answers) -> String {
+        let belongs = self.servers.iter().zip(seen).filter_map(|(server, answer)| {
+            let store = answer.as_ref().ok()?.store.as_ref()?;
+            Some(format!("; {} belongs to {store}", server.address()))
+        });
+        belongs.collect()
+    }
+
     /// No store has a majority. It is founded if all servers are there and empty; if it was being
     /// founded, with these very servers; or if an operator says that what is lost is lost. Until
     /// the longest TTL has passed nobody leads.
@@ -270,9 +322,12 @@ impl Rounds {
         } else if empty.len() >= self.majority() {
             let (lost, count) = (empty.len(), self.count());
             let what = format!(
-                "{lost} of {count} servers are empty. A new store is founded when all of them are there; if these were \
-                 emptied, nobody knows which tokens they gave, and an operator founds the store anew by adding \
-                 refound={fresh} to the URL ({}): servers that it names and that are not empty will be",
+                "{lost} of {count} servers are empty{}. A new store is founded when all of them are there and empty; \
+                 servers that were never of this store look like emptied ones, so check first that all of the addresses \
+                 ({}) are right. Only if these were emptied, nobody knows which tokens they gave, and an operator founds \
+                 the store anew by adding refound={fresh} to a candidate's URL: servers that it names and that are not \
+                 empty will be",
+                self.others(seen),
                 self.addresses()
             );
             return Err(StoreError::Unavailable { what, source: None });
@@ -341,7 +396,7 @@ impl Rounds {
     /// is tried again with the next round.
     async fn mend(&self, store: &str, within: Duration, answers: &Answers) {
         if answers.iter().flatten().any(|answer| answer.store.as_deref() != Some(store)) {
-            _ = self.settle(within).await;
+            _ = self.settle(within, Asker::Candidate).await;
         }
     }
 
@@ -472,7 +527,7 @@ impl Rounds {
         let answers = self.ask_all(within, &request("", Verb::Read(election.clone()))).await;
         let Some(store) = store_of_majority(&answers, self.majority()) else {
             // If it can be founded, nobody leads yet.
-            return self.settle(within).await.map(|_| (None, None));
+            return self.settle(within, Asker::Reader).await.map(|_| (None, None));
         };
         let leader = self.leading(store, &answers).and_then(|lock| lock.entry.clone());
         let giving = of_store(&answers, store).filter(|answer| matches!(answer.reply, Reply::Locks(_)));

@@ -17,6 +17,8 @@ pub(crate) enum Rule {
     RenewalByMajority,
     /// A store is founded by itself only where all servers are there, and empty.
     FoundWhenAllAreEmpty,
+    /// Who only reads founds no store, and brings no server back into one.
+    ReadersFoundNothing,
     /// A server of another store is emptied only if the store was founded anew by its name.
     EmptyOnlyNamed,
     /// What others know is read after a server was seen empty.

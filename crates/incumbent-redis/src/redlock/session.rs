@@ -10,7 +10,7 @@ use incumbent_store::{
     Standing, StoreError, StoreId, Timestamp, Version, Wake, Watched, check_candidate_name, check_value, lock,
 };
 
-use super::rounds::{DRIFT, Enlisted, GRANULARITY, Proof, Rounds, patience};
+use super::rounds::{Asker, DRIFT, Enlisted, GRANULARITY, Proof, Rounds, patience};
 use super::server::{Stay, session_name};
 use crate::entry::{encode_new, encode_said};
 use crate::keys;
@@ -41,7 +41,7 @@ impl RedlockSession {
         // Scripts count whole milliseconds. What is granted is never more than what counts.
         let ttl = Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
         let renewed = Some(rounds.clock.now());
-        let store = rounds.settle(patience(ttl)).await?;
+        let store = rounds.settle(patience(ttl), Asker::Candidate).await?;
         let state = Mutex::new(State { renewed, tried: BTreeSet::new(), version: 1 });
         Ok(RedlockSession { name: session_name()?, store, ttl, state, rounds })
     }

@@ -232,7 +232,7 @@ async fn three() -> ([RedisServer; 3], RedlockStore) {
 #[tokio::test]
 async fn what_this_version_writes_on_a_server_of_a_redlock_is_format_1() {
     let (servers, store) = three().await;
-    until("it is founded", async || store.identity().await.is_ok()).await;
+    until("it is founded", async || store.open_session(LONG).await.is_ok()).await;
     for server in &servers {
         server.cli(&["HSET", REDLOCK, "age", OLD]);
     }

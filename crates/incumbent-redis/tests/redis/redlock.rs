@@ -6,7 +6,7 @@ use std::time::Duration;
 use incumbent::{Client, OperatorError, ReadError};
 use incumbent_redis::{RedisFence, RedisWrite, RedlockStore};
 use incumbent_store::fence::FenceError;
-use incumbent_store::{ElectionName, LineKind, Place, Store, StoreError};
+use incumbent_store::{ElectionName, LineKind, Place, Store, StoreError, StoreId};
 use incumbent_testkit::conformance::{Harness, Time, unique};
 use incumbent_testkit::hostile::{Case, Exception, Host};
 use incumbent_testkit::servers::{Certificates, RedisServer, WallClock};
@@ -42,7 +42,7 @@ impl Five {
 
     /// Founds the store, as if that were long ago.
     async fn season(&self) {
-        until("the store is founded", async || self.store().identity().await.is_ok()).await;
+        until("the store is founded", async || settled(&self.store()).await.is_ok()).await;
         for server in &self.0 {
             server.cli(&["HSET", "{incumbent}:redlock", "age", "99999999999"]);
         }
@@ -56,6 +56,11 @@ impl Five {
     async fn client(&self, ttl: Duration) -> Client {
         Client::builder().ttl(ttl).with_store(self.store()).await.unwrap()
     }
+}
+
+/// A candidate comes, and founds or mends the store.
+async fn settled(store: &RedlockStore) -> Result<StoreId, StoreError> {
+    Ok(store.open_session(TTL * 2).await?.store_id())
 }
 
 /// The servers that the suites share, each test with elections of its own.
@@ -230,7 +235,7 @@ async fn a_restart_counts_as_a_loss_unless_every_write_was_on_the_disk() {
         five.0[server].restart().await;
         assert_eq!(five.field(server, "server"), before[server], "it has its data");
     }
-    five.store().identity().await.unwrap();
+    settled(&five.store()).await.unwrap();
     let after = names(&five);
     assert_eq!([after[0] == before[0], after[1] == before[1]], [false, true], "{before:?}, {after:?}");
 }
@@ -244,7 +249,7 @@ async fn a_server_that_read_a_snapshot_when_it_was_restarted_counts_as_emptied()
     five.0[0].configure(&["--appendonly", "no"]);
     five.0[0].restart().await;
     assert_eq!(five.field(0, "server"), before, "it has what was saved");
-    five.store().identity().await.unwrap();
+    settled(&five.store()).await.unwrap();
     assert_ne!(five.field(0, "server"), before);
 }
 
@@ -260,7 +265,7 @@ async fn what_a_server_keeps_is_read_again_by_those_who_ask_which_store_it_is() 
     ];
     for (setting, value, kept) in changes {
         five.0[0].cli(&["CONFIG", "SET", setting, value]);
-        until("it is noticed", async || store.identity().await.is_ok() && five.field(0, "kept") == kept).await;
+        until("it is noticed", async || settled(&store).await.is_ok() && five.field(0, "kept") == kept).await;
     }
 }
 
@@ -298,7 +303,7 @@ async fn a_key_of_another_type_is_somebody_elses_if_it_is_the_one_of_a_redlock()
     five.season().await;
     five.0[..3].iter().for_each(|server| drop(server.cli(&["DEL", "{incumbent}:redlock"])));
     five.0[..3].iter().for_each(|server| drop(server.cli(&["SET", "{incumbent}:redlock", "theirs"])));
-    let refused = five.store().identity().await.unwrap_err().to_string();
+    let refused = settled(&five.store()).await.unwrap_err().to_string();
     assert!(refused.contains("\"{incumbent}:redlock\" is a string of somebody else's"), "{refused}");
     assert!(refused.contains("?prefix="), "{refused}");
 }
@@ -307,16 +312,16 @@ async fn a_key_of_another_type_is_somebody_elses_if_it_is_the_one_of_a_redlock()
 async fn a_majority_that_was_emptied_is_founded_anew_by_an_operators_word() {
     let five = Five::start(&[]).await;
     five.season().await;
-    let before = five.store().identity().await.unwrap();
+    let before = settled(&five.store()).await.unwrap();
     five.0[..3].iter().for_each(|server| drop(server.cli(&["FLUSHALL"])));
-    let said = five.store().identity().await.unwrap_err().to_string();
+    let said = settled(&five.store()).await.unwrap_err().to_string();
     assert!(said.contains("3 of 5 servers are empty"), "{said}");
     let word = said.split("refound=").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
     let anew = RedlockStore::from_url(&format!("{}?refound={word}", five.url())).unwrap();
-    let is = within(anew.identity()).await.unwrap();
+    let is = within(settled(&anew)).await.unwrap();
     assert!(is != before && is.as_str() == word, "{is}");
     until("all belong to it", async || {
-        five.store().identity().await.is_ok_and(|now| now == is)
+        settled(&five.store()).await.is_ok_and(|now| now == is)
             && (0..SERVERS).all(|server| five.field(server, "store") == word)
     })
     .await;
@@ -391,7 +396,7 @@ async fn what_a_newer_version_wrote_is_refused_and_left_alone() {
     assert_eq!(hashes(), before);
     // Two of them keep nobody from leading by the others.
     five.0[0].cli(&["HSET", "{incumbent}:redlock", "format", "1"]);
-    until("three will do", async || five.store().identity().await.is_ok()).await;
+    until("three will do", async || settled(&five.store()).await.is_ok()).await;
 }
 
 #[tokio::test]
@@ -405,19 +410,19 @@ async fn what_an_earlier_version_wrote_without_the_newest_field_is_kept() {
     five.0.iter().for_each(|server| drop(server.cli(&["HDEL", "{incumbent}:redlock", "asked"])));
     let renewal = session.renew(std::slice::from_ref(&leading)).await.unwrap();
     assert_eq!(renewal.gone, []);
-    assert_eq!(five.store().identity().await.unwrap().as_str(), before.0);
+    assert_eq!(settled(&five.store()).await.unwrap().as_str(), before.0);
     assert_eq!((five.field(0, "store"), names()), before);
 }
 
 #[tokio::test]
 async fn servers_that_evict_any_key_are_refused_unless_that_is_allowed() {
     let five = Five::start(&["--maxmemory-policy", "allkeys-lru"]).await;
-    match five.store().identity().await {
+    match settled(&five.store()).await {
         Err(StoreError::Misuse { what }) => assert!(what.contains("allkeys-lru"), "{what}"),
         other => panic!("{other:?}"),
     }
     let allowed = RedlockStore::from_url(&format!("{}?eviction=allow", five.url())).unwrap();
-    until("the store is founded", async || allowed.identity().await.is_ok()).await;
+    until("the store is founded", async || settled(&allowed).await.is_ok()).await;
 }
 
 #[tokio::test]
@@ -430,8 +435,8 @@ async fn servers_are_reached_over_tls_with_a_certificate_on_both_sides() {
     let url = format!("{}?ca={ca}", five.url().replace("redlock://", "redlocks://"));
     let both = format!("{url}&cert={}&key={}", at("client.pem"), at("client.key"));
     let store = RedlockStore::from_url(&both).unwrap();
-    until("the store is founded", async || store.identity().await.is_ok()).await;
-    let bare = RedlockStore::from_url(&url).unwrap().identity().await;
+    until("the store is founded", async || settled(&store).await.is_ok()).await;
+    let bare = settled(&RedlockStore::from_url(&url).unwrap()).await;
     assert!(matches!(bare, Err(StoreError::Unavailable { .. })), "no certificate of ours: {bare:?}");
 }
 
@@ -446,7 +451,7 @@ async fn a_server_with_replicas_is_refused() {
         until("it has a replica", async || server.cli(&["INFO", "replication"]).contains("connected_slaves:1")).await;
         replicas.push(replica);
     }
-    let said = five.store().identity().await.unwrap_err().to_string();
+    let said = settled(&five.store()).await.unwrap_err().to_string();
     assert!(said.contains("must have none"), "{said}");
 }
 
@@ -462,12 +467,12 @@ async fn a_user_with_the_least_rights_leads() {
     let url = five.url().replace("redlock://", "redlock://me:secret@");
     let store = RedlockStore::from_url(&url).unwrap();
     assert!(!format!("{store:?}").contains("secret"));
-    until("the store is founded", async || store.identity().await.is_ok()).await;
+    until("the store is founded", async || settled(&store).await.is_ok()).await;
     five.season().await;
     let session = store.open_session(TTL).await.unwrap();
     let standing = within(session.enlist(&jobs(), &entry(1))).await.unwrap();
     assert!(matches!(standing.place, Place::Leading(_)), "{standing:?}");
     let wrong = RedlockStore::from_url(&five.url().replace("redlock://", "redlock://me:hunter2@")).unwrap();
-    let said = wrong.identity().await.unwrap_err().to_string();
+    let said = settled(&wrong).await.unwrap_err().to_string();
     assert!(!said.contains("hunter2"), "{said}");
 }

@@ -11,10 +11,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use super::model::{Carry, Drifting, Group, Model, Network, SLOW, ServerRule, lock};
-use crate::redlock::RedlockStore;
 use crate::redlock::rounds::Rounds;
 use crate::redlock::rules::{Rule, Rules};
 use crate::redlock::server::{Reply, Request, Stay, Verb};
+use crate::redlock::{RedlockStore, WITHIN};
 
 const TTL: Duration = Duration::from_secs(1);
 
@@ -80,8 +80,13 @@ impl Fixture {
     fn look_slowly(&self, client: usize) -> JoinHandle<Result<StoreId, StoreError>> {
         lock(&self.group.network).slow = Some(client);
         let store = self.store(client);
-        tokio::spawn(async move { store.identity().await })
+        tokio::spawn(async move { settled(&store).await })
     }
+}
+
+/// A candidate comes, and founds or mends the store.
+async fn settled(store: &RedlockStore) -> Result<StoreId, StoreError> {
+    Ok(store.open_session(WITHIN * 10).await?.store_id())
 }
 
 fn jobs() -> ElectionName {
@@ -239,7 +244,7 @@ async fn a_token_that_is_being_written_while_a_server_is_told_what_others_know_i
         // Those out of reach are waited for; then comes the second round.
         sleep(TTL / 10 + TTL / 50).await;
         fixture.lose(&[2]);
-        fixture.store(1).identity().await.unwrap();
+        settled(&fixture.store(1)).await.unwrap();
         assert!(!lock(&fixture.group.servers[2]).store().is_empty(), "it was told what others know");
         let claimed = claiming.await.unwrap();
         let Ok(Place::Leading(first)) = claimed else { panic!("{claimed:?}") };
@@ -277,12 +282,12 @@ async fn a_majority_that_was_emptied_is_founded_anew_by_an_operators_word_only()
     let fixture = Fixture::new(Rules::default(), None);
     let (session, held) = fixture.leader(0, TTL).await;
     fixture.lose(&[1, 2, 3]);
-    let said = fixture.store(1).identity().await.unwrap_err().to_string();
+    let said = settled(&fixture.store(1)).await.unwrap_err().to_string();
     assert!(said.contains("3 of 5 servers are empty"), "{said}");
     let word = said.split("refound=").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
     assert!(enlist(&*session, 0).await.is_err());
     let wrong = fixture.store_with(1, Some("redlock-00000001-00000002-00000003-lost-lost"));
-    assert!(wrong.identity().await.is_err());
+    assert!(settled(&wrong).await.is_err());
     let anew = fixture.store_with(1, Some(word)).open_session(TTL).await.unwrap();
     assert_eq!(anew.store_id(), StoreId::new(word));
     // The one who led is told, and nobody leads before it has stopped believing.
@@ -302,7 +307,50 @@ async fn a_majority_that_was_emptied_is_founded_anew_by_an_operators_word_only()
     let fixture = Fixture::new(Rules::without(Rule::FoundWhenAllAreEmpty), None);
     fixture.leader(0, TTL).await;
     fixture.lose(&[1, 2, 3]);
-    assert!(fixture.store(1).identity().await.is_ok(), "without the rule it is founded by itself");
+    assert!(settled(&fixture.store(1)).await.is_ok(), "without the rule it is founded by itself");
+}
+
+/// The addresses may be mistaken: who only looks must not bring a server that was never ours into
+/// the store, nor found one of other people's servers.
+#[tokio::test(start_paused = true)]
+async fn who_only_reads_founds_nothing_and_mends_nothing_whatever_the_word() {
+    for (rules, changes) in [(Rules::default(), false), (Rules::without(Rule::ReadersFoundNothing), true)] {
+        let fixture = Fixture::new(rules, None);
+        let stores = || fixture.group.servers.iter().map(|server| lock(server).store().to_owned()).collect::<Vec<_>>();
+        let nowhere = vec![""; 5];
+        let first = fixture.store(1).identity().await.unwrap();
+        assert_eq!(stores() != nowhere, changes);
+        assert_eq!(fixture.store(1).line(&jobs(), 1).await.unwrap().entries, []);
+        assert_eq!(stores() != nowhere, changes);
+        let (session, _held) = fixture.leader(0, TTL).await;
+        assert_eq!(session.store_id(), first, "the same that the first candidate founds");
+
+        fixture.lose(&[4]);
+        let line = fixture.store(1).line(&jobs(), 1).await.unwrap();
+        let missing = line.servers.unwrap().missing;
+        assert!(missing.len() == 1 && missing[0].1.contains("emptied"), "{missing:?}");
+        assert_eq!(fixture.store(1).identity().await.unwrap(), first);
+        assert_eq!(stores()[4].is_empty(), !changes);
+
+        fixture.lose(&[1, 2, 3]);
+        let said = settled(&fixture.store(2)).await.unwrap_err().to_string();
+        let word = said.split("refound=").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+        assert!(said.contains("server-0 belongs to redlock-"), "what it would empty: {said}");
+        let reader = fixture.store_with(1, Some(word));
+        for read in [reader.identity().await.map(drop), reader.line(&jobs(), 1).await.map(drop)] {
+            match read {
+                Ok(()) => assert!(changes),
+                Err(error) => {
+                    let said = error.to_string();
+                    assert!(!changes && said.contains("one that only reads founds nothing"), "{said}");
+                    assert!(said.contains("all of the addresses"), "{said}");
+                }
+            }
+        }
+        assert_eq!(stores().contains(&word.to_owned()), changes);
+        let other = fixture.store(1).identity().await;
+        assert_eq!(other.is_err_and(|error| !error.to_string().contains(word)), !changes, "it is not for a reader");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -315,13 +363,13 @@ async fn servers_that_belong_to_several_stores_are_founded_anew_by_an_operators_
         let seeded = lock(&fixture.group.servers[number]).ask(Duration::ZERO, &Request { store, verb });
         assert_eq!(seeded.reply, Reply::Done);
     }
-    let said = fixture.store(0).identity().await.unwrap_err().to_string();
+    let said = settled(&fixture.store(0)).await.unwrap_err().to_string();
     assert!(said.contains("none has a majority"), "{said}");
     let word = said.split("refound=").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
     assert_eq!(word, "redlock-00000000-00010000-00020000-00030000-00040000");
     // Not while one of them is away: it might complete a majority.
     fixture.cut(1, &[4]);
-    assert!(fixture.store_with(1, Some(word)).identity().await.is_err());
+    assert!(settled(&fixture.store_with(1, Some(word))).await.is_err());
     assert!(fixture.group.servers.iter().all(|server| !lock(server).store().is_empty()));
     fixture.mend(1);
     let anew = fixture.store_with(1, Some(word)).open_session(TTL).await.unwrap();
@@ -344,7 +392,7 @@ async fn who_looks_while_servers_give_no_locks_is_told_what_is_waited_for() {
     // Two that wait keep nobody from leading, and are no reason to say anything.
     session.withdraw(&held, None).await.unwrap();
     fixture.lose(&[0, 1]);
-    assert!(fixture.store(1).identity().await.is_ok());
+    assert!(settled(&fixture.store(1)).await.is_ok());
     assert_eq!(fixture.store(1).line(&jobs(), 1).await.unwrap().entries, []);
 }
 
@@ -592,11 +640,11 @@ async fn one_server_under_two_addresses_and_another_number_of_servers_are_refuse
     let mut links = fixture.group.links(1);
     links[4] = links[0].clone();
     let twice = RedlockStore::with_servers(links.clone(), clock(), None, Rules::default());
-    let said = twice.identity().await.unwrap_err().to_string();
+    let said = settled(&twice).await.unwrap_err().to_string();
     assert!(said.contains("are one server"), "{said}");
     links.truncate(3);
     let three = RedlockStore::with_servers(links, clock(), None, Rules::default());
-    let said = three.identity().await.unwrap_err().to_string();
+    let said = settled(&three).await.unwrap_err().to_string();
     assert!(said.contains("3 servers are named, and the store that they belong to has 5"), "{said}");
 }
 
@@ -638,8 +686,8 @@ async fn a_server_of_another_store_whose_address_was_mistaken_for_ours_keeps_wha
         links[4] = theirs.group.links(1)[4].clone();
         let clock = Arc::new(Drifting { began: Instant::now(), rate: 1_000_000 });
         let mistaken = RedlockStore::with_servers(links, clock, None, rules);
-        assert_eq!(mistaken.identity().await.unwrap(), session.store_id());
-        assert_eq!(mistaken.identity().await.unwrap(), session.store_id());
+        assert_eq!(settled(&mistaken).await.unwrap(), session.store_id());
+        assert_eq!(settled(&mistaken).await.unwrap(), session.store_id());
         assert_eq!(lock(&theirs.group.servers[4]).store() == stranger.store_id().as_str(), stays);
     }
 }
