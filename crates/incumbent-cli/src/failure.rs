@@ -192,6 +192,10 @@ impl From<CandidacyError> for Failure {
         match error {
             CandidacyError::Store(error) => error.into(),
             CandidacyError::Settings(_) => Failure::usage(error.to_string()),
+            CandidacyError::StoreReplaced { .. } => Failure::error(error.to_string()).next(
+                "once nothing of the old store's leaders runs (`incumbent claims` on each host says what does) and its \
+                 fences are reset, start this again; step by step: docs/runbooks.md#the-store-was-restored",
+            ),
             CandidacyError::Member(MemberError::AnotherName { .. } | MemberError::Unnamed) => {
                 Failure::usage(error.to_string())
             }

@@ -34,6 +34,29 @@ async fn an_election_on_redis_has_tokens_that_grow_and_a_line_and_explains_what_
     assert!(!said.out.contains("hunter2") && !said.err.contains("hunter2"), "{said:?}");
 }
 
+/// As with every other store: whether old tokens still count is an operator's to say, and how to go
+/// on is said with it.
+#[tokio::test]
+async fn a_run_whose_store_is_emptied_stops_its_command_and_says_what_an_operator_does_next() {
+    for order in [&["FLUSHALL"][..], &["DEL", "{incumbent}:e"]] {
+        let server = RedisServer::start().await;
+        let (host, url) = (Host::new(), server.url());
+        let lead = || host.start(["--store", &url, "run", "--forever", "--ttl", "3s", "jobs/w", "--", "sleep", "600"]);
+        let leads = || host.run(["--store", &url, "leader", "jobs/w"]).code == Some(0);
+        let mut run = lead();
+        eventually("it leads", || leads().then_some(()));
+        server.cli(order);
+        run.until_said("stopping the command");
+        let said = run.until_said("docs/runbooks.md#the-store-was-restored");
+        assert!(said.contains("the store was replaced") && said.contains("`incumbent claims` on each host"), "{said}");
+        assert_eq!(run.wait(), Some(125), "{:?}", run.everything());
+        // Nothing of it is left, and one that is started again leads in the new store.
+        assert!(!host.run(["claims"]).out.contains("jobs/w"), "{order:?}");
+        let _next = lead();
+        eventually("the next one leads", || leads().then_some(()));
+    }
+}
+
 /// A leader that was forgotten may be in office: nobody can say that there is none.
 #[tokio::test]
 async fn status_says_that_the_store_waits_after_a_restart_and_for_how_long() {

@@ -478,7 +478,7 @@ fn a_run_whose_directory_is_replaced_ends_with_125_and_its_command_before() {
     fs::rename(host.path("store"), host.path("elsewhere")).unwrap();
     fs::DirBuilder::new().mode(0o700).create(host.path("store")).unwrap();
     host.ok(["run", "jobs/y", "--", "true"]);
-    run.until_said("replaced");
+    run.until_said("start this again; step by step: docs/runbooks.md#the-store-was-restored");
     assert_eq!(run.wait(), Some(125), "{:?}", run.everything());
     let next = host.start_lonely("b", &[]);
     host.until_logged("start 2 b");
