@@ -116,7 +116,10 @@ fn advice(error: &StoreError) -> Option<&'static str> {
         (StoreError::Corrupt { .. }, _) => {
             Some("nothing was deleted: stop all candidates, then repair or remove what is named here")
         }
-        (StoreError::Foreign { .. }, _) => Some("name another store with --store"),
+        // Beside a leader of this store, one of another would be the second.
+        (StoreError::Foreign { .. }, _) => {
+            Some("unless candidates have used this store already, name another one with --store, to all of them")
+        }
         // Said by a server. What a directory or a group refuses comes with what to do.
         (StoreError::Denied { source: Some(_), .. }, _) => {
             Some("check the user and the password in the store's URL, and what the server lets this user do")

@@ -52,8 +52,9 @@ pub(crate) fn classify(error: RedisError, effect: Effect, what: &str) -> StoreEr
             what: format!("{what}: somebody has raised or reset it in this moment; look who leads, and try again"),
             source: None,
         },
+        // It was as it should be when the connection was made.
         Some("WRONGTYPE") => {
-            StoreError::Foreign { what: format!("{what}: a key of ours holds something else: {error}") }
+            StoreError::Corrupt { what: format!("{what}: somebody has overwritten a key of ours: {error}") }
         }
         // It does not know a command or an argument, or refuses such keys in one script.
         Some("ERR" | "CROSSSLOT") => StoreError::Misuse { what: format!("{what}: {error}") },
@@ -138,9 +139,8 @@ mod tests {
         let in_script = "The user executing the script can't run this command or subcommand";
         let in_script = redis::make_extension_error("ERR".into(), Some(in_script.into()));
         assert!(matches!(classify(in_script, Effect::Write, "w"), StoreError::Denied { .. }));
-        for code in ["WRONGTYPE", "INCFORMAT"] {
-            assert!(matches!(classify(said(code), Effect::Write, "w"), StoreError::Foreign { .. }), "{code}");
-        }
+        assert!(matches!(classify(said("INCFORMAT"), Effect::Write, "w"), StoreError::Foreign { .. }));
+        assert!(matches!(classify(said("WRONGTYPE"), Effect::Write, "w"), StoreError::Corrupt { .. }));
         let newer = classify(redis::make_extension_error("INCFORMAT".into(), Some("2".into())), Effect::None, "r");
         assert!(newer.to_string().contains("format 2"), "{newer}");
         assert!(matches!(classify(said("ERR"), Effect::Write, "w"), StoreError::Misuse { .. }));

@@ -21,13 +21,19 @@ pub(crate) struct OwnKey {
     pub(crate) name: Vec<u8>,
     /// What it is, if it is there.
     pub(crate) kind: &'static str,
-    /// What to do if it is something else.
+    /// What to do if it is something else, and nothing shows that it was ours before.
     pub(crate) advice: &'static str,
 }
 
+/// Another prefix is another store: beside a leader of this one, there would be a second.
+const OTHER_PREFIX: &str = "only if no candidate has ever used this store, give all of them another prefix \
+    (?prefix=...). Else stop all of them and delete the key: what follows is another store, and fences have to be reset";
+const EMPTIED: &str = "only if no candidate has ever used this server, give all of them another prefix (?prefix=...). \
+    Else delete the key: then the server counts as one that was emptied";
+
 impl OwnKey {
     fn of_store(name: &str, kind: &'static str) -> OwnKey {
-        OwnKey { name: name.as_bytes().to_vec(), kind, advice: "choose another prefix (?prefix=...)" }
+        OwnKey { name: name.as_bytes().to_vec(), kind, advice: OTHER_PREFIX }
     }
 }
 
@@ -60,9 +66,14 @@ impl Keys {
         self.all.iter().zip(TYPES).map(|(name, kind)| OwnKey::of_store(name, kind)).collect()
     }
 
+    /// What a user's rights have to cover.
+    pub(crate) fn pattern(&self) -> String {
+        format!("{}*", self.prefix.trim_end_matches(':'))
+    }
+
     /// The one key of a server of a Redlock, for a connection.
     pub(crate) fn own_redlock(&self) -> OwnKey {
-        OwnKey::of_store(&self.redlock(), "hash")
+        OwnKey { advice: EMPTIED, ..OwnKey::of_store(&self.redlock(), "hash") }
     }
 
     /// The one key of a server of a Redlock.

@@ -192,21 +192,35 @@ async fn look_at(
     is_cluster: bool,
 ) -> Result<Looked, StoreError> {
     let what = "looking at the server";
-    for OwnKey { name, kind, advice } in keys {
-        let is: Result<String, RedisError> = redis::cmd("TYPE").arg(name).query_async(connection).await;
+    let (mut ours, mut other) = (0, None);
+    for key in keys {
+        let is: Result<String, RedisError> = redis::cmd("TYPE").arg(&key.name).query_async(connection).await;
         match is {
-            Ok(is) if is == "none" || is == *kind => {}
-            Ok(is) => {
-                let name = String::from_utf8_lossy(name);
-                return Err(StoreError::Foreign {
-                    what: format!("the key {name:?} is a {is} of somebody else's; {advice}"),
-                });
-            }
+            Ok(is) if is == "none" => {}
+            Ok(is) if is == key.kind => ours += 1,
+            Ok(is) => other = other.or(Some((key, is))),
             Err(error) => match moved_to(&error) {
                 Some((host, port)) => return Ok(Looked::Moved(host, port)),
-                None => return Err(classify_dial(error, what)),
+                None => {
+                    let name = String::from_utf8_lossy(&key.name);
+                    return Err(classify_dial(error, &format!("{what}: the key {name:?}")));
+                }
             },
         }
+    }
+    if let Some((OwnKey { name, advice, .. }, is)) = other {
+        let name = String::from_utf8_lossy(name);
+        return Err(match ours {
+            0 => StoreError::Foreign { what: format!("the key {name:?} is a {is} of somebody else's; {advice}") },
+            // There is a store here, and this key was overwritten.
+            _ => StoreError::Corrupt {
+                what: format!(
+                    "the key {name:?}, of a store of ours, is a {is} by now: somebody has overwritten it. Once all \
+                     candidates are stopped, delete it: what follows is another store, and fences have to be reset \
+                     (docs/runbooks.md#the-store-was-restored)"
+                ),
+            },
+        });
     }
     let info: Result<String, RedisError> = redis::cmd("INFO").arg("everything").query_async(connection).await;
     let info = info.map_err(|error| classify_dial(error, what))?;

@@ -155,6 +155,7 @@ impl Rounds {
             StoreError::Unavailable { what, .. }
             | StoreError::Denied { what, .. }
             | StoreError::Foreign { what }
+            | StoreError::Corrupt { what }
             | StoreError::Misuse { what } => StoreError::OutcomeUnknown { what, source: None },
             other => other,
         }
