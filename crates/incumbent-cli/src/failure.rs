@@ -82,6 +82,10 @@ const RAISE_FILE_LIMIT: &str = "raise the limit on open files (`ulimit -n` shows
 
 /// What to do about a store that failed like this.
 fn advice(error: &StoreError) -> Option<&'static str> {
+    // It has been said with the cause.
+    if error.is_advised() && error.fault() != Fault::OutcomeUnknown {
+        return None;
+    }
     let cause = match error {
         StoreError::Unavailable { source, .. }
         | StoreError::OutcomeUnknown { source, .. }
@@ -300,6 +304,8 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
+    use incumbent::store::Advised;
+
     use super::*;
 
     fn timed_out(errno: Errno) -> Failure {
@@ -327,6 +333,15 @@ mod tests {
         }
         let damaged = Failure::from(StoreError::Corrupt { what: "/srv/x: it is cut off".into() }).to_string();
         assert!(damaged.contains("/srv/x") && damaged.contains("repair or remove"), "{damaged}");
+    }
+
+    #[test]
+    fn what_comes_with_its_advice_is_given_no_other() {
+        let full = StoreError::unavailable("enlisting", Advised::about(io::Error::other("OOM"), "raise maxmemory"));
+        let failure: Failure = ReadError::TimedOut { waited: Duration::from_secs(5), last: full }.into();
+        assert!(failure.to_string().ends_with("enlisting: OOM; raise maxmemory"), "{failure}");
+        let lost = StoreError::unknown("enlisting", Advised::about(io::Error::other("cut"), "start it"));
+        assert!(Failure::from(lost).to_string().contains("repeat the command"), "nobody knows what was done");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use incumbent_store::record::decode_office;
-use incumbent_store::{Cas, Cursor, Entry, Office, StoreError, StoreId, Version};
+use incumbent_store::{Advised, Cas, Cursor, Entry, Office, StoreError, StoreId, Version};
 use redis::Value;
 
 use crate::{entry, keys};
@@ -100,7 +100,7 @@ impl Answer {
             "the server was restarted, replaced or emptied, and a leader that it no longer knows of may be in office: \
              nobody takes office for another {wait:.0?}"
         );
-        Ok(StoreError::Unavailable { what, source: None })
+        Ok(StoreError::unavailable(what, Advised::new("this passes by itself")))
     }
 
     /// The answer has another form than this version gives it.

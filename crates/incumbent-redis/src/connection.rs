@@ -11,7 +11,7 @@ use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, Pipeline, RedisError, To
 use tokio::time::Instant;
 
 use crate::answer::Answer;
-use crate::error::{classify, ends_connection, is_denied};
+use crate::error::{classify, classify_script, ends_connection, is_denied};
 use crate::keys::{self, Keys, OwnKey};
 use crate::on_demand::OnDemand;
 use crate::primary::PrimaryLookup;
@@ -152,7 +152,8 @@ impl Connection {
         let args = [&ours, args].concat();
         let wait = self.wait_within(caller.ttl.map_or(WAIT_AT_MOST, |ttl| ttl / 4));
         let answer = self.eval_and_wait(&step.script, self.keys.all(), &args, wait).await?;
-        let (answer, confirmed_by) = answer.map_err(|error| classify(error, step.effect, step.what))?;
+        let (answer, confirmed_by) = answer
+            .map_err(|error| classify_script(error, step.effect, step.what, &step.script, &self.keys.pattern()))?;
         let answer = Answer::read(answer, step.what)?;
         lock(&self.known).note(&answer, self.clock.now());
         match (wait, confirmed_by) {

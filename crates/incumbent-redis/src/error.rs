@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use incumbent_store::{Effect, StoreError};
+use incumbent_store::{Advised, Effect, StoreError, with_causes};
 use redis::{ErrorKind, RedisError};
+
+use crate::step::Code;
 
 /// Refused by the server before anything was done.
 const REFUSED: [&str; 14] = [
@@ -29,7 +31,10 @@ pub(crate) fn classify(error: RedisError, effect: Effect, what: &str) -> StoreEr
         return StoreError::Denied { what: what.to_owned(), source: Some(Arc::new(error)) };
     }
     match error.code() {
-        Some(code) if REFUSED.contains(&code) => StoreError::unavailable(what, error),
+        Some(code) if REFUSED.contains(&code) => match next_step(code) {
+            Some(next) => StoreError::unavailable(what, Advised::about(error, next)),
+            None => StoreError::unavailable(what, error),
+        },
         Some("INCFORMAT") => StoreError::Foreign {
             what: format!(
                 "the elections in this Redis are written in format {}, which this version does not know: use the one \
@@ -65,6 +70,47 @@ pub(crate) fn classify(error: RedisError, effect: Effect, what: &str) -> StoreEr
     }
 }
 
+/// The same for a script, with what its user lacks: inside of a script the server does not say
+/// which right that is.
+pub(crate) fn classify_script(error: RedisError, effect: Effect, what: &str, code: &Code, keys: &str) -> StoreError {
+    let lacks_right = is_denied(&error) && !matches!(error.code(), Some("NOAUTH" | "WRONGPASS"));
+    if !lacks_right {
+        return classify(error, effect, what);
+    }
+    let commands: Vec<_> = code.commands_at(&error.to_string()).iter().map(|command| format!("+{command}")).collect();
+    let lacks = if commands.is_empty() { String::new() } else { format!(", here {}", commands.join(" or ")) };
+    let next = format!(
+        "the user needs ~{keys} &{keys} and the commands that docs/choosing-a-store.md#redis lists{lacks} (ACL SETUSER)"
+    );
+    StoreError::Denied { what: what.to_owned(), source: Some(Arc::new(Advised::about(error, next))) }
+}
+
+/// What to do about a refusal that does not pass by itself, or not at once.
+fn next_step(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "OOM" => {
+            "the server's memory is full: make room, or raise its maxmemory. Leaders stay, and everybody may leave; \
+             nobody comes, and no order is written"
+        }
+        "READONLY" | "INCREPLICA" | "MASTERDOWN" => {
+            "it takes no writes, and knows not the newest: name the primary, or Sentinels that know where it is \
+             (?sentinel=NAME)"
+        }
+        "INCREPLICATED" => "make its replicas servers of their own (REPLICAOF NO ONE), or name another server",
+        "NOREPLICAS" => {
+            "the server takes no writes while too few replicas are connected (min-replicas-to-write): start them"
+        }
+        "MISCONF" => {
+            "the server takes no writes since it cannot save its data (stop-writes-on-bgsave-error): its log says why, \
+             a full disk for example"
+        }
+        "LOADING" => "the server reads its data from its disk, and answers when it has: this passes by itself",
+        "BUSY" => "a script has the server to itself: this passes, or `redis-cli SCRIPT KILL` ends it",
+        "CLUSTERDOWN" => "the cluster lacks members or slots: `redis-cli CLUSTER INFO` says what is missing",
+        _ => return None,
+    })
+}
+
 /// Sorts what a dial failed with: nothing was asked for yet. What a server says then for no other
 /// reason than that it is busy (it has too many clients, say) passes.
 pub(crate) fn classify_dial(error: RedisError, what: &str) -> StoreError {
@@ -79,7 +125,44 @@ pub(crate) fn classify_dial(error: RedisError, what: &str) -> StoreError {
         let what = format!("{what}: the server has no such database (the number after the / of the URL): {error}");
         return StoreError::Misuse { what };
     }
-    StoreError::unavailable(what, error)
+    let said = with_all_causes(&error);
+    if said.contains("SELECT is not allowed in cluster mode") {
+        let what = format!("{what}: a cluster has no database but 0: leave the number after the / of the URL out");
+        return StoreError::Misuse { what };
+    }
+    if is_no_redis(&error, &said) {
+        let what =
+            format!("{what}: what answers there is not Redis, at least not as it is asked (is TLS wanted?): {said}");
+        return StoreError::Misuse { what };
+    }
+    match next_step(error.code().unwrap_or_default()).or_else(|| next_step_of_tls(&said)) {
+        Some(next) => StoreError::unavailable(what, Advised::about(error, next)),
+        None => StoreError::unavailable(what, error),
+    }
+}
+
+/// Whether it speaks another language, be it that one of the two sides means to speak TLS.
+fn is_no_redis(error: &RedisError, said: &str) -> bool {
+    error.kind() == ErrorKind::Parse || said.contains("received corrupt message")
+}
+
+/// What to do about a certificate. Those are renewed while candidates run, and so a leader that
+/// meets an old one tries again.
+fn next_step_of_tls(said: &str) -> Option<&'static str> {
+    if said.contains("invalid peer certificate") {
+        Some(
+            "its certificate has to be signed by one that ca= names, be valid by this host's clock, and be for the host \
+             that the URL names",
+        )
+    } else if said.contains("received fatal alert") {
+        Some("the server refuses this side's certificate, or the lack of one: check cert= and key=")
+    } else {
+        None
+    }
+}
+
+fn with_all_causes(error: &RedisError) -> String {
+    with_causes(&error.to_string(), &Some(Arc::new(error.clone()) as _))
 }
 
 /// Whether somebody has to give us a right, or another password.
@@ -106,6 +189,20 @@ mod tests {
 
     fn cut() -> RedisError {
         RedisError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe))
+    }
+
+    #[test]
+    fn a_right_that_a_script_lacks_is_named() {
+        let code =
+            Code::new(&["#!lua\n", "local a = 1\n", "return redis.call('ZADD', KEYS[1]), call('HGET', KEYS[1])"]);
+        let refused = |said: &str| {
+            let error = redis::make_extension_error("ERR".into(), Some(said.into()));
+            classify_script(error, Effect::Write, "enlisting", &code, "{team}*").to_string()
+        };
+        let said = refused("The user executing the script can't run this command, on @user_script:3.");
+        assert!(said.contains("~{team}* &{team}*") && said.contains("here +zadd or +hget"), "{said}");
+        let said = refused("The user executing the script can't run this command");
+        assert!(said.contains("~{team}*") && !said.contains("here"), "{said}");
     }
 
     #[test]

@@ -28,6 +28,17 @@ impl Code {
         let text = parts.concat();
         Code { hash: Script::new(&text).get_hash().to_owned(), text }
     }
+
+    /// The commands in the line in which it failed, as the server says: it does not name the one
+    /// that a user may not run.
+    pub(crate) fn commands_at(&self, said: &str) -> Vec<String> {
+        let line = said.rsplit_once("user_script:").map(|(_, rest)| rest);
+        let digits = line.and_then(|rest| rest.split(|character: char| !character.is_ascii_digit()).next());
+        let number = digits.and_then(|digits| digits.parse::<usize>().ok()).and_then(|number| number.checked_sub(1));
+        let line = number.and_then(|number| self.text.lines().nth(number)).unwrap_or_default();
+        let calls = line.split("call('").skip(1).filter_map(|call| call.split('\'').next());
+        calls.map(str::to_lowercase).collect()
+    }
 }
 
 /// What every script begins with.

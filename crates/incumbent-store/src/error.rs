@@ -1,6 +1,7 @@
 //! What a store can fail with, by who has to act.
 
 use std::error::Error;
+use std::fmt;
 use std::sync::Arc;
 
 use incumbent_core::{Fault, Held, NameError};
@@ -110,6 +111,17 @@ impl StoreError {
         StoreError::OutcomeUnknown { what: what.into(), source: Some(Arc::new(source)) }
     }
 
+    /// Whether it says what to do about it: see [`Advised`].
+    pub fn is_advised(&self) -> bool {
+        let (StoreError::Unavailable { source, .. }
+        | StoreError::OutcomeUnknown { source, .. }
+        | StoreError::Denied { source, .. }) = self
+        else {
+            return false;
+        };
+        source.as_ref().is_some_and(|source| Advised::is_in(&**source))
+    }
+
     /// What the machines have to know of it.
     pub fn fault(&self) -> Fault {
         match self {
@@ -124,6 +136,45 @@ impl StoreError {
             | StoreError::Unsupported { .. }
             | StoreError::Misuse { .. } => Fault::Permanent,
         }
+    }
+}
+
+/// A cause that comes with what to do about it. Who shows it to people adds no advice of their own.
+#[derive(Debug)]
+pub struct Advised {
+    cause: Option<Source>,
+    next: String,
+}
+
+impl Advised {
+    /// What to do, where what was tried says all else.
+    pub fn new(next: impl Into<String>) -> Advised {
+        Advised { cause: None, next: next.into() }
+    }
+
+    /// What to do about this cause.
+    pub fn about(cause: impl Error + Send + Sync + 'static, next: impl Into<String>) -> Advised {
+        Advised { cause: Some(Arc::new(cause)), next: next.into() }
+    }
+
+    /// Whether this cause, or one below it, says what to do.
+    fn is_in(error: &(dyn Error + 'static)) -> bool {
+        error.is::<Advised>() || error.source().is_some_and(Advised::is_in)
+    }
+}
+
+impl fmt::Display for Advised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cause {
+            Some(cause) => write!(f, "{}; {}", with_causes(&cause.to_string(), &Some(cause.clone())), self.next),
+            None => f.write_str(&self.next),
+        }
+    }
+}
+
+impl Error for Advised {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.cause.as_ref().map(|cause| &**cause as &(dyn Error + 'static))
     }
 }
 
@@ -164,6 +215,14 @@ mod tests {
         let source: Option<Source> = Some(Arc::new(full()));
         let denied = StoreError::Denied { what: format!("cannot write: {}", full()), source };
         assert_eq!(denied.to_string(), format!("denied: cannot write: {}", full()), "said once");
+        let advised = StoreError::unavailable("writing", Advised::about(Outer(full()), "make room"));
+        assert_eq!(
+            advised.to_string(),
+            format!("the store is unavailable: writing: the disk said no: {}; make room", full())
+        );
+        let waits = StoreError::unavailable("nobody leads yet", Advised::new("it passes"));
+        assert_eq!(waits.to_string(), "the store is unavailable: nobody leads yet: it passes");
+        assert!(waits.is_advised() && advised.is_advised() && !unknown.is_advised());
         let bare = StoreError::Unavailable { what: "no answer".into(), source: None };
         assert_eq!(bare.to_string(), "the store is unavailable: no answer");
     }

@@ -30,7 +30,7 @@ pub use awaited::Awaited;
 pub use clock::{Alarm, BootClock, Clock, TokioClock, wall_clock_ms};
 pub use durable::{make_dir_durably, replace_durably};
 pub use duration::parse_duration;
-pub use error::{Effect, StoreError, with_causes};
+pub use error::{Advised, Effect, StoreError, with_causes};
 pub use incumbent_core::{
     BenchOrder, Benched, Cas, Cursor, Decline, Deposed, ElectionName, Ended, Entry, EntryId, Fault, ForgottenBy,
     Frozen, Handover, Head, Heir, Held, HeldBack, Incarnation, LONGEST, Line, Liveness, MAX_NAME_BYTES,

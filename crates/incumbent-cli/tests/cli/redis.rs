@@ -71,6 +71,18 @@ async fn status_says_that_the_store_waits_after_a_restart_and_for_how_long() {
     let said = host.run(["--store", &url, "status", "jobs/z"]);
     assert!(said.err.contains("restarted, replaced") && said.err.contains("for another 5"), "{said:?}");
     assert!(!said.out.contains("nobody"), "{said:?}");
+    assert!(said.err.contains("passes by itself") && !said.err.contains("check that it is running"), "{said:?}");
+}
+
+#[tokio::test]
+async fn what_the_server_refuses_is_said_with_what_to_do_about_it() {
+    let server = RedisServer::start().await;
+    let (host, url) = (Host::new(), server.url());
+    host.ok(["--store", &url, "run", "jobs/v", "--", "true"]);
+    server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    let said = host.run(["--store", &url, "run", "--wait", "1s", "jobs/v", "--", "true"]);
+    assert!(said.code == Some(125) && said.err.contains("raise its maxmemory"), "{said:?}");
+    assert!(!said.err.contains("check that it is running"), "{said:?}");
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use incumbent_store::{
-    Cas, Clock, ElectionName, Entry, Held, Servers, StoreError, Timestamp, Token, Version, with_causes,
+    Advised, Cas, Clock, ElectionName, Entry, Held, Servers, StoreError, Timestamp, Token, Version, with_causes,
 };
 
 use super::rules::{Rule, Rules};
@@ -172,8 +172,12 @@ impl Rounds {
             Some(error) if lasting().count() > count - majority => match error {
                 StoreError::Denied { .. } => StoreError::Denied { what, source: None },
                 StoreError::Foreign { .. } => StoreError::Foreign { what },
+                StoreError::Corrupt { .. } => StoreError::Corrupt { what },
                 _ => StoreError::Misuse { what },
             },
+            _ if answers.iter().all(|answer| counts_or_will(answer, store)) => {
+                StoreError::unavailable(what, Advised::new("this passes by itself"))
+            }
             _ => StoreError::Unavailable { what, source: None },
         }
     }
@@ -256,9 +260,8 @@ impl Rounds {
                  refound= is not for it"
             }
         };
-        let addresses = self.addresses();
-        let what = format!("{what}. Check that all of the addresses ({addresses}) are right; {next}");
-        Err(StoreError::Unavailable { what, source: None })
+        let next = format!("check that all of the addresses ({}) are right; {next}", self.addresses());
+        Err(StoreError::unavailable(what, Advised::new(next)))
     }
 
     /// Whether no store has a majority, nor ever will: all servers are there, most of them belong
@@ -273,14 +276,14 @@ impl Rounds {
     async fn empty_all(&self, within: Duration, seen: &Answers) -> Result<Answers, StoreError> {
         let word = self.fresh(seen);
         if self.refound.as_deref() != Some(&word) {
-            let what = format!(
-                "the {} servers belong to several stores, and none has a majority: a server was emptied while the store \
-                 was founded, or an address is wrong. Only if all the addresses ({}) are right, an operator founds the \
-                 store anew by adding refound={word} to a candidate's URL: all of them will be emptied",
-                self.count(),
+            let what = format!("the {} servers belong to several stores, and none has a majority", self.count());
+            let next = format!(
+                "a server was emptied while the store was founded, or an address is wrong. Only if all the addresses \
+                 ({}) are right, an operator founds the store anew by adding refound={word} to a candidate's URL: all of \
+                 them will be emptied",
                 self.addresses()
             );
-            return Err(StoreError::Unavailable { what, source: None });
+            return Err(StoreError::unavailable(what, Advised::new(next)));
         }
         for (number, answer) in seen.iter().enumerate() {
             if let Ok(Answer { store: Some(of), .. }) = answer {
@@ -322,16 +325,15 @@ impl Rounds {
             fresh
         } else if empty.len() >= self.majority() {
             let (lost, count) = (empty.len(), self.count());
-            let what = format!(
-                "{lost} of {count} servers are empty{}. A new store is founded when all of them are there and empty; \
-                 servers that were never of this store look like emptied ones, so check first that all of the addresses \
-                 ({}) are right. Only if these were emptied, nobody knows which tokens they gave, and an operator founds \
-                 the store anew by adding refound={fresh} to a candidate's URL: servers that it names and that are not \
-                 empty will be",
-                self.others(seen),
+            let what = format!("{lost} of {count} servers are empty{}", self.others(seen));
+            let next = format!(
+                "a new store is founded when all of them are there and empty. Servers that were never of this store look \
+                 like emptied ones, so check first that all of the addresses ({}) are right. Only if these were emptied, \
+                 nobody knows which tokens they gave, and an operator founds the store anew by adding refound={fresh} to \
+                 a candidate's URL: servers that it names and that are not empty will be",
                 self.addresses()
             );
-            return Err(StoreError::Unavailable { what, source: None });
+            return Err(StoreError::unavailable(what, Advised::new(next)));
         } else {
             return Err(self.too_few("asking which store it is", "", seen));
         };
@@ -706,7 +708,14 @@ impl Rounds {
 
 /// Whether somebody has to act before this server does anything for us.
 fn is_lasting(error: &StoreError) -> bool {
-    matches!(error, StoreError::Denied { .. } | StoreError::Foreign { .. } | StoreError::Misuse { .. })
+    use StoreError::{Corrupt, Denied, Foreign, Misuse};
+    matches!(error, Denied { .. } | Foreign { .. } | Corrupt { .. } | Misuse { .. })
+}
+
+/// Whether it counts, or will after a while.
+fn counts_or_will(answer: &Result<Answer, StoreError>, store: &str) -> bool {
+    let is_of_store = |answer: &Answer| answer.store.as_deref() == Some(store);
+    answer.as_ref().is_ok_and(|answer| is_of_store(answer) && answer.reply != Reply::Other)
 }
 
 /// What it says, for a list of servers.

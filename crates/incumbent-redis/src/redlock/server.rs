@@ -11,7 +11,7 @@ use incumbent_store::{
 use redis::{Client, FromRedisValue, Value};
 
 use crate::connection::Connection;
-use crate::error::classify;
+use crate::error::classify_script;
 use crate::info::NO_FSYNC_ON_REWRITE;
 use crate::keys::{self, DIGITS, INCARNATION_BYTES, Keys, SESSION_BYTES};
 use crate::primary::PrimaryLookup;
@@ -201,7 +201,9 @@ impl RedisServer {
         let ours = [fresh.as_str(), keeps, &request.store, request.verb.word()].map(|arg| arg.as_bytes().to_vec());
         let args = [ours.to_vec(), request.verb.args()].concat();
         let answer = self.connection.eval(self.script, std::slice::from_ref(&self.key), &args, &what()).await?;
-        let answer = answer.map_err(|error| classify(error, request.verb.effect(), &what()))?;
+        let answer = answer.map_err(|error| {
+            classify_script(error, request.verb.effect(), &what(), self.script, &self.connection.keys.pattern())
+        })?;
         read(answer).ok_or_else(|| StoreError::Corrupt { what: format!("{}: the answer cannot be read", what()) })
     }
 

@@ -10,6 +10,8 @@ use incumbent_store::{
     TokenStrength, Version, Watched,
 };
 use incumbent_testkit::servers::{Certificates, RedisServer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 use crate::harness::{LONG, client, entry, held, jobs, lead, until, within};
 
@@ -276,6 +278,54 @@ async fn a_database_that_the_server_does_not_have_is_misuse() {
     let refused = RedisStore::from_url(&format!("redis://{}/99", server.endpoint())).unwrap().identity().await;
     let Err(StoreError::Misuse { what }) = refused else { panic!("{refused:?}") };
     assert!(what.contains("has no such database"), "{what}");
+}
+
+#[tokio::test]
+async fn a_database_in_a_cluster_is_misuse() {
+    let member = RedisServer::start_with(&["--cluster-enabled", "yes"]).await;
+    let refused = RedisStore::from_url(&format!("redis://{}/1", member.endpoint())).unwrap().identity().await;
+    let Err(StoreError::Misuse { what }) = refused else { panic!("{refused:?}") };
+    assert!(what.contains("leave the number after the / of the URL out"), "{what}");
+}
+
+/// No time makes a Redis of it.
+#[tokio::test]
+async fn what_is_not_redis_is_misuse() {
+    let web = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = web.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = web.accept().await {
+            let mut asked = [0; 16];
+            _ = stream.read(&mut asked).await;
+            _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").await;
+        }
+    });
+    let certificates = Certificates::new("IP:127.0.0.1");
+    let with_tls = format!("rediss://{address}?ca={}", certificates.file("ca.pem"));
+    for url in [format!("redis://{address}"), with_tls] {
+        let refused = RedisStore::from_url(&url).unwrap().identity().await;
+        let Err(StoreError::Misuse { what }) = refused else { panic!("{url}: {refused:?}") };
+        assert!(what.contains("is not Redis"), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_not_trusted_is_said_with_what_to_look_at() {
+    let certificates = Certificates::new("IP:127.0.0.1");
+    let at = |file: &str| certificates.file(file);
+    let (certificate, key, ca) = (at("server.pem"), at("server.key"), at("ca.pem"));
+    let tls = ["--tls-cert-file", &certificate, "--tls-key-file", &key, "--tls-ca-cert-file", &ca];
+    let server = RedisServer::start_with(&[&["--port", "0", "--tls-port", "{port}"][..], &tls].concat()).await;
+    let others = Certificates::new("IP:127.0.0.1");
+    let url = |ca: &str| format!("rediss://{}?ca={ca}", server.endpoint());
+    for (url, next) in
+        [(url(&others.file("ca.pem")), "signed by one that ca= names"), (url(&ca), "check cert= and key=")]
+    {
+        let refused = RedisStore::from_url(&url).unwrap().identity().await;
+        // Certificates are renewed: a leader that meets an old one tries again.
+        let Err(error @ StoreError::Unavailable { .. }) = refused else { panic!("{refused:?}") };
+        assert!(error.to_string().contains(next), "{error}");
+    }
 }
 
 #[tokio::test]

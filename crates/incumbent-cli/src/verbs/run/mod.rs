@@ -524,9 +524,13 @@ fn last_word_of(guardian: &Guardian) -> Option<LastWord> {
 fn no_answer_of_store() -> Failure {
     let last = logging::last_error();
     let why = last.as_ref().map_or_else(String::new, |error| format!(": {}", error.text));
-    let next =
-        last.and_then(|error| error.next).unwrap_or("check that it is running and can be reached, then try again");
-    Failure::error(format!("the store has not answered in time{why}")).next(next)
+    let failure = Failure::error(format!("the store has not answered in time{why}"));
+    // An error that says what to do by itself has no other advice.
+    let silent = Some("check that it is running and can be reached, then try again");
+    match last.map_or(silent, |error| error.next) {
+        Some(next) => failure.next(next),
+        None => failure,
+    }
 }
 
 /// Why waiting would be needed.
