@@ -115,15 +115,15 @@
 //!
 //! # Rights
 //! The least that a user needs: `~{incumbent}* &{incumbent}* +evalsha +eval +info +time +exists
-//! +type +del +hmget +hget +hset +hdel +hexists +zadd +zrem +zscore +zmscore +zrangebylex
+//! +type +del +hmget +hget +hset +hdel +hexists +hscan +zadd +zrem +zscore +zmscore +zrangebylex
 //! +zrevrangebylex +zrangebyscore +publish +subscribe +unsubscribe +hello +ping`, with
 //! `+select` for another database than 0, and `+config|get` for promises that are better than the
-//! weakest.
+//! weakest. With another prefix the keys and channels are `~{prefix}* &{prefix}*`.
 //!
 //! A fence needs `+evalsha +eval +info +type +get +set`, on its mark's key and on those that
 //! it guards, and the commands of what is written behind it. It needs none of the keys above.
 //!
-//! `?wait=N` needs `+wait`, and listing elections `+hscan`. At Sentinels a user needs
+//! `?wait=N` needs `+wait`. At Sentinels a user needs
 //! `+sentinel|get-master-addr-by-name`, and nothing else.
 //!
 //! Needs Redis 7.0 or newer.

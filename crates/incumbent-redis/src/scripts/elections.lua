@@ -14,11 +14,7 @@ while #names < limit do
 end
 local offices = {}
 if cursor ~= '' then
-  -- A right that nothing else needs.
-  local page = redis.pcall('HSCAN', OFFICES, cursor, 'COUNT', ARGV[FIRST + 3])
-  if page.err then
-    return redis.error_reply('NOPERM ' .. page.err)
-  end
+  local page = call('HSCAN', OFFICES, cursor, 'COUNT', ARGV[FIRST + 3])
   cursor = page[1] == '0' and '' or page[1]
   for number = 1, #page[2], 2 do
     offices[#offices + 1] = page[2][number]

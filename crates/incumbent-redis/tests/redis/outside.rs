@@ -368,6 +368,17 @@ async fn a_step_that_needs_a_key_of_somebody_elses_is_refused_and_changes_nothin
             }
         }
         assert_eq!(server.cli(&["GET", &redis.key(key)]), "theirs");
+        if key == "o" {
+            let answer = store.elections(9).await;
+            assert!(matches!(answer, Err(StoreError::Corrupt { .. })), "it is no right that is missing: {answer:?}");
+        }
+        // Another prefix would be another store, with a leader beside this one's.
+        match redis.open().identity().await {
+            Err(StoreError::Corrupt { what }) => {
+                assert!(what.contains(&redis.key(key)) && !what.contains("prefix"), "{what}");
+            }
+            other => panic!("{other:?}"),
+        }
     }
 }
 
