@@ -86,10 +86,12 @@
 //!   expired entry that is still there, and no tombstone counts whose time has passed.
 //!
 //! # What it takes care of
-//! - **Nothing fails half-way.** A script is not rolled back. So nothing that can fail comes after
-//!   the first write, and notifications are published with `pcall`: a user without rights on the
-//!   channels makes whole steps. If somebody makes something else of one of the keys, or damages
-//!   what stands in it, the steps that need it are refused, and change nothing.
+//! - **Nothing is left half-done.** A script is not rolled back. So it is made of parts (each that
+//!   is due goes, then the step itself), and nothing that can fail comes after the first write of a
+//!   part; notifications are published with `pcall`: a user without rights on the channels makes
+//!   whole steps. If somebody makes something else of one of the keys, or damages what stands in
+//!   it, the steps that need it are refused. Those who were due may have gone by then, each as a
+//!   whole; of the step itself nothing is made.
 //! - **Full memory.** Renewals, standings, withdrawals, evictions and the end of a session are made
 //!   even then; what would need more memory is refused before anything was written.
 //! - **Steps and subscriptions have connections of their own.** The server closes one with

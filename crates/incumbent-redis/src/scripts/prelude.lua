@@ -184,6 +184,8 @@ end
 local function drop_session(session)
   for _, place in ipairs(call('ZRANGEBYLEX', PLACES, '[' .. session .. '\0', '(' .. session .. '\1')) do
     remove(sub(place, SESSION + 2, -TOKEN - INCARNATION - 2), sub(place, -TOKEN - INCARNATION, -INCARNATION - 1))
+    -- Somebody may have taken its entry away.
+    call('ZREM', PLACES, place)
   end
   call('ZREM', PLACES, 'T' .. ttl_of(session) .. session)
   call('ZREM', SESSIONS, session, 'R' .. session)

@@ -1,6 +1,7 @@
 -- What every script begins with: is this server a primary, which history has it, and what time is
--- it? Nothing in any script may fail once something was written: a script is not rolled back. And
--- each call makes the functions of its script anew, which costs more than many a command: what is
+-- it? A script is not rolled back. So it is made of parts (who is due goes, one of them after the
+-- other; then the step itself), each of which reads all that it needs before it writes: what fails in
+-- one leaves those before it made, and each of them is whole by itself. And each call makes the functions of its script anew, which costs more than many a command: what is
 -- done in one place stands there.
 
 local call, find, format, sub = redis.call, string.find, string.format, string.sub

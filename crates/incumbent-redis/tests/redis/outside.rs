@@ -558,6 +558,20 @@ async fn who_begins_to_wait_after_the_store_was_emptied_does_not_wait_for_anothe
 }
 
 #[tokio::test]
+async fn what_a_session_holds_goes_with_it_though_its_entry_was_taken_away() {
+    let server = shared().await;
+    let redis = Redis::on(server);
+    let session = redis.open().open_session(LONG).await.unwrap();
+    session.enlist(&jobs(), &entry(1)).await.unwrap();
+    let script = "for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do \
+                  if field ~= '' then redis.call('HDEL', KEYS[1], field) end end";
+    server.cli(&["EVAL", script, "1", &redis.key("e")]);
+    session.close().await.unwrap();
+    // Each keeps the member that says nothing.
+    assert_eq!(["l", "p", "s"].map(|key| server.cli(&["ZCARD", &redis.key(key)])), ["1"; 3]);
+}
+
+#[tokio::test]
 async fn a_key_of_somebody_elses_is_named_and_left_alone() {
     let server = shared().await;
     let redis = Redis::on(server);
