@@ -167,7 +167,10 @@ impl RedlockStore {
 
     async fn promises(&self) -> Result<Promises, StoreError> {
         let mut promises = Promises::new(self.identity().await?);
-        promises.tokens = TokenStrength::Volatile;
+        // As was read when it was asked who it is: one that did not answer is not believed.
+        if !self.rounds.all_keep_everything() {
+            promises.tokens = TokenStrength::Volatile;
+        }
         promises.line = LineKind::Single;
         promises.office_record = false;
         promises.watches = false;

@@ -90,6 +90,11 @@ impl Rounds {
         if self.rules.keep(Rule::Majority) { self.count() / 2 + 1 } else { self.count() / 2 }
     }
 
+    /// Whether each of the servers keeps all that it is told, whatever crashes.
+    pub(super) fn all_keep_everything(&self) -> bool {
+        self.servers.iter().all(|server| server.keeps_everything())
+    }
+
     /// For messages.
     pub(super) fn addresses(&self) -> String {
         self.servers.iter().map(|server| server.address()).collect::<Vec<_>>().join(",")

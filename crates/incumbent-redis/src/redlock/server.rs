@@ -28,6 +28,9 @@ pub(crate) trait Server: fmt::Debug + Send + Sync + 'static {
     /// For messages.
     fn address(&self) -> String;
 
+    /// Whether it writes every change to its disk before it answers, as was read last.
+    fn keeps_everything(&self) -> bool;
+
     /// Asks once. An answer that was lost says nothing about what was done.
     fn ask<'a>(&'a self, request: &'a Request) -> Fut<'a, Answer>;
 }
@@ -185,11 +188,11 @@ impl RedisServer {
         match known {
             // Side by side, in one round trip: what is read counts from the next request on.
             Some(keeps) if matches!(request.verb, Verb::Look) => {
-                let (answer, read) = join(self.tell(request, keeps), self.keeps_everything()).await;
+                let (answer, read) = join(self.tell(request, keeps), self.read_what_it_keeps()).await;
                 read.and(answer)
             }
             Some(keeps) => self.tell(request, keeps).await,
-            None => self.tell(request, self.keeps_everything().await?).await,
+            None => self.tell(request, self.read_what_it_keeps().await?).await,
         }
     }
 
@@ -207,7 +210,7 @@ impl RedisServer {
         read(answer).ok_or_else(|| StoreError::Corrupt { what: format!("{}: the answer cannot be read", what()) })
     }
 
-    async fn keeps_everything(&self) -> Result<bool, StoreError> {
+    async fn read_what_it_keeps(&self) -> Result<bool, StoreError> {
         let settings = ["appendonly", "appendfsync", NO_FSYNC_ON_REWRITE];
         // Not everybody may ask for this: then it is not believed.
         let config = self.connection.ask(redis::cmd("CONFIG").arg("GET").arg(&settings)).await?;
@@ -226,6 +229,10 @@ fn is_set(config: &std::collections::HashMap<String, String>, name: &str, value:
 impl Server for RedisServer {
     fn address(&self) -> String {
         self.address.clone()
+    }
+
+    fn keeps_everything(&self) -> bool {
+        *lock(&self.keeps) == Some(true)
     }
 
     fn ask<'a>(&'a self, request: &'a Request) -> Fut<'a, Answer> {

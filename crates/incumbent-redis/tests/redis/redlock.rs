@@ -6,7 +6,7 @@ use std::time::Duration;
 use incumbent::{Client, OperatorError, ReadError};
 use incumbent_redis::{RedisFence, RedisWrite, RedlockStore};
 use incumbent_store::fence::FenceError;
-use incumbent_store::{ElectionName, LineKind, Place, Store, StoreError, StoreId};
+use incumbent_store::{ElectionName, LineKind, Place, Store, StoreError, StoreId, TokenStrength};
 use incumbent_testkit::conformance::{Harness, Time, unique};
 use incumbent_testkit::hostile::{Case, Exception, Host};
 use incumbent_testkit::servers::{Certificates, RedisServer, WallClock};
@@ -380,6 +380,17 @@ async fn what_it_cannot_do_is_said_beforehand_and_refused() {
         panic!("{refused:?}")
     };
     assert!(what.contains("no office record"), "{what}");
+}
+
+#[tokio::test]
+async fn tokens_are_durable_where_every_server_writes_before_it_answers_and_not_where_one_does_not() {
+    let five = Five::start(&KEEPS_EVERYTHING).await;
+    five.season().await;
+    let store = five.store();
+    assert_eq!(store.promises().await.unwrap().tokens, TokenStrength::Durable);
+    five.0[3].cli(&["CONFIG", "SET", "appendfsync", "everysec"]);
+    assert_eq!(store.promises().await.unwrap().tokens, TokenStrength::Volatile);
+    assert_eq!(shared().await.store().promises().await.unwrap().tokens, TokenStrength::Volatile);
 }
 
 #[tokio::test]

@@ -476,6 +476,10 @@ impl Server for Arc<Link> {
         format!("server-{}", self.number)
     }
 
+    fn keeps_everything(&self) -> bool {
+        false
+    }
+
     fn ask<'a>(&'a self, request: &'a Request) -> Fut<'a, Answer> {
         let (answered, answer) = oneshot::channel();
         let (link, request) = (self.clone(), request.clone());
