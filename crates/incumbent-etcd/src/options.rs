@@ -160,10 +160,9 @@ pub(crate) fn parse_url(url: &str) -> Result<(Vec<String>, EtcdOptions), StoreEr
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use incumbent_testkit::servers::Certificates;
 
-    /// What is in it is looked at when servers are dialled.
-    const SOME_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    use super::*;
 
     #[test]
     fn a_url_says_where_the_servers_are_and_who_we_are() {
@@ -175,24 +174,27 @@ mod tests {
 
     #[test]
     fn with_tls_a_url_says_whom_we_trust_and_what_the_servers_are_called() {
-        let url = format!("etcds://a?server-name=b&ca={SOME_FILE}&cert={SOME_FILE}&key={SOME_FILE}");
+        let certificates = Certificates::new("DNS:b");
+        let [ca, cert, key] = ["ca.pem", "client.pem", "client.key"].map(|file| certificates.file(file));
+        let url = format!("etcds://a?server-name=b&ca={ca}&cert={cert}&key={key}");
         let (endpoints, options) = parse_url(&url).unwrap();
         assert_eq!((endpoints, options.tls.is_some()), (vec!["a:2379".to_owned()], true));
-        let pem = std::fs::read(SOME_FILE).unwrap();
+        let [ca, cert, key] = [ca, cert, key].map(|file| std::fs::read(file).unwrap());
         let tls = options.tls.unwrap();
-        assert_eq!((tls.ca, tls.server_name), (Some(pem.clone()), Some("b".to_owned())));
-        assert_eq!(tls.identity, Some((pem.clone(), pem)));
+        assert_eq!((tls.ca, tls.server_name), (Some(ca), Some("b".to_owned())));
+        assert_eq!(tls.identity, Some((cert, key)));
     }
 
     #[test]
     fn what_a_url_of_ours_cannot_say_is_refused() {
+        let certificates = Certificates::new("DNS:b");
         for (url, why) in [
             ("zk://host", "begins with etcd:// or etcds://"),
             ("etcd://host/path", "no path"),
             ("etcd://host?colour=red", "\"colour\" is not known, or needs etcds://"),
             ("etcd://host?server-name=b", "\"server-name\" is not known, or needs etcds://"),
             ("etcd://host?ca=/nowhere", "\"ca\" is not known, or needs etcds://"),
-            (&format!("etcds://host?ca={SOME_FILE}&colour=red"), "\"colour\" is not known"),
+            (&format!("etcds://host?ca={}&colour=red", certificates.file("ca.pem")), "\"colour\" is not known"),
         ] {
             let said = parse_url(url).expect_err(url).to_string();
             assert!(said.contains("the URL of an etcd store: ") && said.contains(why), "{url}: {said}");

@@ -70,6 +70,7 @@ pub(crate) fn parse_url(url: &str) -> Result<(PrimaryLookup, RedisOptions), Stor
                 Ok(replicas) if replicas > 0 => options.wait(replicas),
                 _ => return Err(SCHEME.wrong("the option wait is the number of replicas, at least 1")),
             },
+            ("sentinel", "") => return Err(SCHEME.wrong("the option sentinel is the name of a primary")),
             ("sentinel", name) => {
                 sentinel = Some(name.to_owned());
                 options
@@ -244,6 +245,8 @@ mod tests {
             ("redis://host?eviction=yes", "eviction has one value"),
             ("redis://host?wait=all", "the number of replicas"),
             ("redis://host?wait=0", "at least 1"),
+            ("redis://host?sentinel=", "the name of a primary"),
+            ("redis://host?prefix=a&prefix=b", "\"prefix\" is named twice"),
             ("rediss://host", "needs the option ca"),
             ("redis://host?sentinel=m&sentinel-user=me", "needs sentinel-password"),
             ("redis://host?sentinel-password=secret", "need sentinel=NAME"),

@@ -6,6 +6,7 @@
 //! What a path and the other options mean only the store knows. Nothing is dialled; the files that
 //! are named are read.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::error::StoreError;
@@ -137,6 +138,10 @@ pub struct Tls {
     pub identity: Option<(String, String)>,
 }
 
+/// What a file of PEM holds, and how the line ends with which that begins.
+const CERTIFICATE: (&str, &str) = ("certificate", "CERTIFICATE-----");
+const KEY: (&str, &str) = ("private key", "PRIVATE KEY-----");
+
 impl Scheme {
     /// Reads a URL. What goes wrong is told without the password.
     pub fn read(self, url: &str) -> Result<Url, StoreError> {
@@ -155,7 +160,12 @@ impl Scheme {
         };
         let servers = hosts.split(',').map(|host| self.server(host)).collect::<Result<_, _>>()?;
         let path = self.decoded(path)?;
-        let mut options = parts.options().map(|option| self.option(option)).collect::<Result<_, _>>()?;
+        let mut options = parts.options().map(|option| self.option(option)).collect::<Result<Vec<_>, _>>()?;
+        // Of two that contradict each other one would count, and nobody would be told which.
+        let mut words = BTreeSet::new();
+        if let Some((twice, _)) = options.iter().find(|(word, _)| !words.insert(word.clone())) {
+            return Err(self.wrong(format_args!("the option {twice:?} is named twice")));
+        }
         let tls = if speaks_tls { Some(self.take_tls(&mut options)?) } else { None };
         Ok(Url { scheme: self, user, servers, path, tls, options })
     }
@@ -213,9 +223,9 @@ impl Scheme {
         let mut others = Vec::new();
         for (word, value) in options.drain(..) {
             match word.as_str() {
-                "ca" => ca = Some(self.pem(&value)?),
-                "cert" => certificate = Some(self.pem(&value)?),
-                "key" => key = Some(self.pem(&value)?),
+                "ca" => ca = Some(self.pem(&value, CERTIFICATE)?),
+                "cert" => certificate = Some(self.pem(&value, CERTIFICATE)?),
+                "key" => key = Some(self.pem(&value, KEY)?),
                 _ => others.push((word, value)),
             }
         }
@@ -230,14 +240,20 @@ impl Scheme {
         Ok(Tls { ca: ca.ok_or_else(|| self.wrong(needs_ca))?, identity })
     }
 
-    fn pem(self, path: &str) -> Result<String, StoreError> {
+    fn pem(self, path: &str, (holds, begins): (&str, &str)) -> Result<String, StoreError> {
         let bytes = std::fs::read(path);
         let bytes = bytes.map_err(|error| self.wrong(format_args!("the file {path:?} cannot be read: {error}")))?;
         if bytes.is_empty() {
             return Err(self.wrong(format_args!("the file {path:?} is empty")));
         }
         // What counts in it is ASCII; comments may be in any encoding.
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let is_begin = |line: &str| line.starts_with("-----BEGIN ") && line.trim_end().ends_with(begins);
+        if !text.lines().any(is_begin) {
+            // With no certificate in it nobody would be trusted, and no server be reached.
+            return Err(self.wrong(format_args!("the file {path:?} has no {holds} in it (PEM)")));
+        }
+        Ok(text)
     }
 }
 
@@ -293,6 +309,9 @@ mod tests {
     fn refusal(url: &str) -> String {
         STORE.read(url).expect_err(url).to_string()
     }
+
+    /// A certificate and its key, in one file.
+    const OWN: &str = "-----BEGIN CERTIFICATE-----\nx\n-----BEGIN EC PRIVATE KEY-----\nx\n";
 
     /// A file that is gone with the test.
     struct Pem(PathBuf);
@@ -367,11 +386,11 @@ mod tests {
 
     #[test]
     fn user_password_path_and_values_are_decoded() {
-        let url = read("abacus://us%3Aer:p%40s@s%2Fw@a,b/te%20am/?b=x%26y=z&&a=%C3%A9&b=");
+        let url = read("abacus://us%3Aer:p%40s@s%2Fw@a,b/te%20am/?b=x%26y=z&&a=%C3%A9&c=");
         assert_eq!(url.user, Some(("us:er".into(), "p@s@s/w".into())));
         assert_eq!(url.servers, ["a:88", "b:88"]);
         assert_eq!(url.path, "/te am/");
-        let options = [("b", "x&y=z"), ("a", "é"), ("b", "")].map(|(word, value)| (word.to_owned(), value.to_owned()));
+        let options = [("b", "x&y=z"), ("a", "é"), ("c", "")].map(|(word, value)| (word.to_owned(), value.to_owned()));
         assert_eq!(url.options, options);
     }
 
@@ -396,6 +415,7 @@ mod tests {
             ("abacus://user:1/secret@host", "%2F"),
             ("abacus://host/%e", "two hexadecimal digits"),
             ("abacus://host?secret", "option=value"),
+            ("abacus://host?a=secret&b=c&a=secret", "\"a\" is named twice"),
         ] {
             let said = refusal(url);
             assert!(said.contains("the URL of an abacus store: ") && said.contains(why), "{url}: {said}");
@@ -405,24 +425,30 @@ mod tests {
 
     #[test]
     fn tls_takes_its_files_out_of_the_options() {
-        let (ca, own) = (Pem::holding("ca", b"# caf\xe9\nCA"), Pem::holding("own", b"OWN"));
+        let begin = "-----BEGIN CERTIFICATE-----\nCA";
+        let ca = Pem::holding("ca", &[b"# caf\xe9\n", begin.as_bytes()].concat());
+        let own = Pem::holding("own", OWN.as_bytes());
         let url = read(&format!("abacuss://a?x=1&ca={}&cert={}&key={1}&y=2", ca.path(), own.path()));
         let tls = url.tls.unwrap();
-        assert_eq!((tls.ca.as_str(), tls.identity), ("# caf\u{fffd}\nCA", Some(("OWN".into(), "OWN".into()))));
+        assert_eq!(tls.ca, format!("# caf\u{fffd}\n{begin}"));
+        assert_eq!(tls.identity, Some((OWN.to_owned(), OWN.to_owned())));
         assert_eq!(url.options.iter().map(|(word, _)| word.as_str()).collect::<Vec<_>>(), ["x", "y"]);
         assert_eq!(read(&format!("abacuss://a?ca={}", ca.path())).tls.unwrap().identity, None);
     }
 
     #[test]
     fn tls_needs_somebody_to_trust_and_a_key_for_each_certificate() {
-        let (pem, empty) = (Pem::holding("pem", b"PEM"), Pem::holding("empty", b""));
-        let (pem, empty) = (pem.path(), empty.path());
+        let (pem, empty) = (Pem::holding("pem", OWN.as_bytes()), Pem::holding("empty", b""));
+        let other = Pem::holding("other", b"-----BEGIN CERTIFICATE REQUEST-----\nx");
+        let (pem, empty, other) = (pem.path(), empty.path(), other.path());
         for (options, why) in [
             (String::new(), "abacuss:// needs the option ca"),
             (format!("cert={pem}&key={pem}"), "abacuss:// needs the option ca"),
             (format!("ca={pem}&cert={pem}"), "cert and key go together"),
             (format!("ca={pem}&key={pem}"), "cert and key go together"),
             (format!("ca={empty}"), "is empty"),
+            (format!("ca={other}"), "has no certificate in it"),
+            (format!("ca={pem}&cert={pem}&key={other}"), "has no private key in it"),
             ("ca=/nowhere/ca.pem".to_owned(), "\"/nowhere/ca.pem\" cannot be read"),
         ] {
             let said = refusal(&format!("abacuss://a?{options}"));
@@ -432,7 +458,7 @@ mod tests {
 
     #[test]
     fn an_option_that_nobody_knows_may_only_lack_tls() {
-        let pem = Pem::holding("unknown", b"PEM");
+        let pem = Pem::holding("unknown", OWN.as_bytes());
         let without = read("abacus://a?ca=/nowhere");
         assert_eq!(without.options, [("ca".to_owned(), "/nowhere".to_owned())]);
         assert!(without.unknown_option("ca").to_string().ends_with("\"ca\" is not known, or needs abacuss://"));
@@ -442,7 +468,7 @@ mod tests {
 
     #[test]
     fn neither_passwords_nor_keys_nor_options_are_printed() {
-        let pem = Pem::holding("printed", b"secret");
+        let pem = Pem::holding("printed", [OWN, "secret"].concat().as_bytes());
         let url = format!("abacuss://me:secret@a?token=secret&ca={}&cert={0}&key={0}", pem.path());
         let shown = format!("{:?}", read(&url));
         assert!(shown.contains("me") && !shown.contains("secret"), "{shown}");

@@ -249,10 +249,9 @@ fn time(option: &str, text: &str) -> Result<Duration, StoreError> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use incumbent_testkit::servers::Certificates;
 
-    /// What is in it is looked at when servers are dialled.
-    const SOME_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    use super::*;
 
     fn refusal(url: &str) -> String {
         parse_url(url).expect_err(url).to_string()
@@ -268,10 +267,11 @@ mod tests {
 
     #[test]
     fn with_tls_a_url_says_whom_we_trust() {
-        let url = format!("zks://a?ca={SOME_FILE}&cert={SOME_FILE}&key={SOME_FILE}");
-        let tls = parse_url(&url).unwrap().1.tls.unwrap();
-        let pem = std::fs::read_to_string(SOME_FILE).unwrap();
-        assert_eq!((tls.ca, tls.identity), (Some(pem.clone()), Some((pem.clone(), pem))));
+        let certificates = Certificates::new("DNS:a");
+        let [ca, cert, key] = ["ca.pem", "client.pem", "client.key"].map(|file| certificates.file(file));
+        let tls = parse_url(&format!("zks://a?ca={ca}&cert={cert}&key={key}")).unwrap().1.tls.unwrap();
+        let [ca, cert, key] = [ca, cert, key].map(|file| std::fs::read_to_string(file).unwrap());
+        assert_eq!((tls.ca, tls.identity), (Some(ca), Some((cert, key))));
     }
 
     #[test]
@@ -299,6 +299,7 @@ mod tests {
 
     #[test]
     fn what_a_url_of_ours_cannot_say_is_refused() {
+        let certificates = Certificates::new("DNS:a");
         for (url, why) in [
             ("etcd://host", "begins with zk:// or zks://"),
             ("zk://host?dialect=latin", "the dialects are"),
@@ -307,7 +308,7 @@ mod tests {
             ("zk://host?acl=me", "acl is"),
             ("zk://host?colour=red", "\"colour\" is not known, or needs zks://"),
             ("zk://host?ca=/nowhere", "\"ca\" is not known, or needs zks://"),
-            (&format!("zks://host?ca={SOME_FILE}&colour=red"), "\"colour\" is not known"),
+            (&format!("zks://host?ca={}&colour=red", certificates.file("ca.pem")), "\"colour\" is not known"),
         ] {
             let said = refusal(url);
             assert!(said.contains("the URL of a ZooKeeper store: ") && said.contains(why), "{url}: {said}");

@@ -135,6 +135,11 @@ pub(crate) fn find(url: &str) -> Result<Open, ConnectError> {
     match KINDS.iter().find(|kind| kind.scheme == scheme) {
         Some(StoreKind { open: Some(open), .. }) => Ok(*open),
         Some(StoreKind { feature, .. }) => Err(ConnectError::NotBuiltIn { scheme, feature }),
+        // Capitals are the same elsewhere. Here the URL is also what a store is known by.
+        None if KINDS.iter().any(|kind| kind.scheme.eq_ignore_ascii_case(&scheme)) => {
+            let what = format!("its scheme is written in small letters: {}:", scheme.to_ascii_lowercase());
+            Err(UrlError::Refused { what }.into())
+        }
         None => Err(ConnectError::UnknownScheme { scheme, known: known().collect::<Vec<_>>().join(", ") }),
     }
 }
@@ -298,6 +303,8 @@ mod tests {
                 ),
             }
         }
+        let capitals = find("REDIS://host").map(|_| ()).unwrap_err().to_string();
+        assert!(capitals.contains("small letters: redis:"), "{capitals}");
         let unknown = find("gopher://hole").map(|_| ()).unwrap_err().to_string();
         assert!(unknown.starts_with("unknown store \"gopher\": this build knows memory"), "{unknown}");
     }
