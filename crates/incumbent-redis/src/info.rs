@@ -181,16 +181,18 @@ impl Server {
         match self.wait.map(u64::from) {
             Some(wait) if wait >= self.replicas => {
                 return format!(
-                    "A step counts only when {wait} replicas have it in memory (wait). If no more than those can take \
+                    "A step counts only when {} it in memory (wait). If no more than those can take \
                      over, a failover loses none, and while one of them is down there are no elections. One more, \
-                     connected or not, may take over without it."
+                     connected or not, may take over without it.",
+                    replicas(wait, "has", "have")
                 );
             }
             Some(wait) => {
                 return format!(
-                    "Of {} replicas {wait} confirm a step (wait): another one may take over without it. Set wait to {0}, \
+                    "Of {0} replicas {wait} {1} a step (wait): another one may take over without it. Set wait to {0}, \
                      or to the number of all if some are not connected now.",
-                    self.replicas
+                    self.replicas,
+                    if wait == 1 { "confirms" } else { "confirm" }
                 );
             }
             None => {}
@@ -198,10 +200,11 @@ impl Server {
         let waited_for = self.setting("min-replicas-to-write").and_then(|count| count.parse().ok()).unwrap_or(0);
         if waited_for >= self.replicas {
             format!(
-                "Writes stop unless {waited_for} replicas are at most {} s behind (min-replicas-to-write): keep the time \
+                "Writes stop unless {} at most {} s behind (min-replicas-to-write): keep the time \
                  after which a failover begins two seconds above that. If more than those can take over, one of the \
                  others may while the primary that was replaced goes on, and two may lead for as long: set it to the \
                  number of all replicas, connected or not.",
+                replicas(waited_for, "is", "are"),
                 self.setting("min-replicas-max-lag").unwrap_or("10")
             )
         } else {
@@ -213,6 +216,11 @@ impl Server {
             )
         }
     }
+}
+
+/// `1 replica has`, `2 replicas have`.
+fn replicas(count: u64, one: &str, several: &str) -> String {
+    if count == 1 { format!("1 replica {one}") } else { format!("{count} replicas {several}") }
 }
 
 #[cfg(test)]
@@ -256,6 +264,10 @@ mod tests {
         };
         assert!(said(&replicated, lag("1")).contains("set min-replicas-to-write to 2"));
         assert!(said(&replicated, lag("2")).contains("unless 2 replicas are at most 3 s behind"));
+        let one = ALONE.replace("connected_slaves:0", "connected_slaves:1");
+        assert!(said(&one, lag("1")).contains("unless 1 replica is at most 3 s behind"));
+        let waits = Server::read(&one, lag("0"), Some(1)).caveats().join(" ");
+        assert!(waits.contains("when 1 replica has it") && !waits.contains("1 replicas"), "{waits}");
         // Those that are connected are not all that may take over.
         assert!(said(&replicated, lag("2")).contains("all replicas, connected or not"));
         assert!(said(&replicated, lag("1")).contains("all replicas if some are not connected"));

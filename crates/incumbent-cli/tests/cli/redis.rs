@@ -236,6 +236,9 @@ async fn nothing_is_said_of_followers_where_the_store_keeps_no_line() {
     let _leader = host.start(on_redlock(&["run", "--name", "n1", "jobs/x", "--", "sleep", "1000"]));
     eventually("it leads", || (host.run(on_redlock(&["leader", "jobs/x"])).code == Some(0)).then_some(()));
 
+    let mut waiting = host.start(on_redlock(&["run", "--name", "n2", "jobs/x", "--", "true"]));
+    waiting.until_said("n2 waits for jobs/x, which n1");
+    drop(waiting);
     let said = host.ok(on_redlock(&["status", "jobs/x"]));
     assert!(said.out.contains("unknown: this store keeps no line") && !said.out.contains("nobody"), "{said:?}");
     assert!(host.ok(on_redlock(&["status", "jobs/x", "--json"])).json()["followers"].is_null());

@@ -250,7 +250,7 @@ async fn a_primary_that_must_have_a_replica_makes_no_step_without_one() {
     let store = RedisStore::from_url(&primary.url()).unwrap();
     until("it follows", async || store.identity().await.is_ok()).await;
     let promised = store.promises().await.unwrap().caveats.join(" ");
-    assert!(promised.contains("Writes stop unless 1 replicas are at most 60 s behind"), "{promised}");
+    assert!(promised.contains("Writes stop unless 1 replica is at most 60 s behind"), "{promised}");
     let session = store.open_session(LONG).await.unwrap();
     let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
 

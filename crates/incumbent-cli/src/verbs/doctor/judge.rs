@@ -695,7 +695,8 @@ fn d16_weak_promises(evidence: &Evidence) -> Vec<Finding> {
     let finding = |(_, caveats): &(TokenStrength, Vec<String>)| Finding {
         code: "D16",
         severity: Severity::Info,
-        what: "tokens of this store may go back with what a crash or a failover takes from it".to_owned(),
+        what: "a crash or a failover may take its newest writes from this store; what follows, it says itself"
+            .to_owned(),
         seen: caveats.iter().map(|caveat| printable(caveat)).collect(),
         means: "what was seen here is what the store says of itself; a fence notices a token that is given twice",
         not_told_from: "a store that was chosen for what it is",

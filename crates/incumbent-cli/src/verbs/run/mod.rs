@@ -318,7 +318,12 @@ impl Supervisor<'_> {
             Role::Following { ahead, token } => {
                 let ahead = ahead.as_deref().map_or_else(|| "somebody".to_owned(), printable);
                 let token = token.map_or_else(String::new, |token| format!(" (token {token})"));
-                self.console.note(format!("{} is in line for {election}, behind {ahead}{token}", self.name));
+                let text = match self.store.keeps_line() || self.among_peers {
+                    true => format!("{} is in line for {election}, behind {ahead}{token}", self.name),
+                    // There is no place to have.
+                    false => format!("{} waits for {election}, which {ahead}{token} leads", self.name),
+                };
+                self.console.note(text);
                 self.announcer.following(&ahead);
             }
             Role::Out(LossReason::Paused) => {
