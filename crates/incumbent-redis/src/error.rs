@@ -96,6 +96,10 @@ fn next_step(code: &str) -> Option<&'static str> {
             "it takes no writes, and knows not the newest: name the primary, or Sentinels that know where it is \
              (?sentinel=NAME)"
         }
+        "INCREPLACED" => {
+            "it was replaced as primary, and takes writes all the same: make it a replica of its successor, or name \
+             Sentinels that know where that is (?sentinel=NAME)"
+        }
         "INCREPLICATED" => "make its replicas servers of their own (REPLICAOF NO ONE), or name another server",
         "NOREPLICAS" => {
             "the server takes no writes while too few replicas are connected (min-replicas-to-write): start them"

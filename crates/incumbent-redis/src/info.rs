@@ -88,10 +88,11 @@ impl Server {
             "A wall clock of the server that jumps ahead may cost a session that does not renew up to half the shortest \
              TTL."
                 .to_owned(),
-            "After a restart or a failover of the server nobody new takes office before the longest TTL that it knows to \
-             have been granted has passed, nor before the candidate's own has: what was lost cannot be told. A forgotten leader whose TTL is \
+            "After a restart or a failover of the server, when its first replica connects (a backup with redis-cli --rdb \
+             is one) and when the last has been gone for an hour, nobody new takes office before the longest TTL that \
+             it knows to have been granted has passed, nor before the candidate's own has: what was lost cannot be told. A forgotten leader whose TTL is \
              longer than both may lead beside the next one until that TTL has passed: give all candidates of an \
-             election the same TTL. Tokens grow all the same."
+             election the same TTL. Tokens grow all the same, as far as the servers' wall clocks agree."
                 .to_owned(),
             "A leader that died while nobody asked for anything is shown to the first who asks for up to half its TTL \
              (its TTL less half the shortest), and keeps `run --try` out: it may be that the server's clock has jumped."

@@ -134,15 +134,15 @@ for how long, in \"lasts_ms\". \"followers\" is null where the store keeps no li
 \"ended\": it was ended a while ago; those in line do not know yet, or came
 later. \"vacant_because\" is there when nobody leads: paused, ended, benched,
 deposed or no_candidates; taken_over: another server of the store has taken
-over, and nobody leads for \"quiet_ms\" yet; holding: the first in line leads no more, and keeps
-its place until its work has stopped; where terms are on record also taking,
-fencing or leaving: it is not in office yet, or no longer; among peers
-forming, no_majority, state_lost, refused or electing. \"fencing\" says of the
-last leader (\"token\") what came of stopping it (\"result\"), and in \"order\" why.
-\"stalled\" is there while the store answers and takes no
-writes, and says why. With a directory,
-\"silent_ms\" says how long ago the leader was last heard from. With peers there
-is also \"group\":{\"members\":3,\"answering\":2,\"needed\":2}, with \"waits_for\",
+over, and nobody leads for \"quiet_ms\" yet; holding: the first in line leads
+no more, and keeps its place until its work has stopped; where terms are on
+record also taking, fencing or leaving: it is not in office yet, or no longer;
+among peers forming, no_majority, state_lost, refused or electing. \"fencing\"
+says of the last leader (\"token\") what came of stopping it (\"result\"), and in
+\"order\" why. \"stalled\" is there while the store answers and takes no writes,
+and says why. With a directory, \"silent_ms\" says how long ago the leader was
+last heard from. With peers there is also
+\"group\":{\"members\":3,\"answering\":2,\"needed\":2}, with \"waits_for\",
 \"not_voting\" and \"refusing\" where members are missing, have lost their votes
 or hold another election. \"seen_token\" is there when this host has seen that
 higher token in this store: then the store is older than it was.")]

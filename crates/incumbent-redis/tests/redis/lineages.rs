@@ -42,6 +42,7 @@ const FLAWS: [(&[Flaw], &str); 7] = [
         &[
             ("going_on = math.max(going_on + LOST_AT_MOST + since, change_by_clock)", ""),
             ("or knows_more or newest > going_on", ""),
+            ("if knows_more and not is_taken_over and KNOWN_LINEAGE ~= lineage then", "if false then"),
         ],
         "was drawn after",
     ),
