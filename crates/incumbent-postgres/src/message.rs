@@ -59,8 +59,8 @@ pub(crate) async fn ask(
 ///
 /// Backwards, since that is where the cursor stands. Its name is always the same: each statement
 /// about another one would be another one for `pg_stat_statements`, which keeps 5,000 in all. So
-/// one that was left behind, on a connection of a pooler's, is closed first; behind the proof, since
-/// that is where statements are counted from.
+/// one that was left behind, on a connection of a pooler's, is closed first; behind the proof,
+/// since that is where statements are counted from.
 pub(crate) async fn ask_and_commit_first(client: &Client, query: &str) -> Result<Vec<SimpleQueryRow>, Refusal> {
     let nonce = nonce()?;
     let text = format!(

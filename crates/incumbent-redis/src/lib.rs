@@ -61,31 +61,30 @@
 //!   refuses it; one that is restarted while the other goes on leaps above it. (The first replica
 //!   of a server, and the last that has been gone for an hour, change the history as well.) What
 //!   cannot be known: a forgotten leader with a TTL that is longer than all of these.
-//! - **Does it know less than we do?** In another history of the server than the one in which we met
-//!   more, it is a primary that was replaced and goes on: it is left, and nothing is done there. In the
-//!   same one, an old copy was put back into a running server, and the
-//!   store is founded anew. That is seen by the counter, in `{incumbent}:m`: by one who has met a
-//!   higher one, and, since a step that draws a number for others to see keeps it in
-//!   `{incumbent}:e` as well, by one who comes fresh and would draw it again. An old copy of
-//!   another key alone founds nothing anew, and no token comes again. With `{incumbent}:o` orders
-//!   are undone in silence. With `{incumbent}:s`, `l` or `e` a leader may be forgotten, and another
-//!   lead beside it until its next renewal: nobody leads past an entry that stays in the line, and
-//!   a renewal names no place whose entry is in none. With `{incumbent}:p` it is told, too, but its
-//!   entry stays, and nobody leads until it is deposed or its session ends. (With `z` and `h`
-//!   whoever leads goes on: what they say is looked at again.) Old copies of both, `m` and `e`, put
-//!   back together, are noticed only by one who knew the newer ones.
-//!   So put back none into a running server, or delete all eight after it: then the store is
-//!   founded anew.
+//! - **Does it know less than we do?** In another history of the server than the one in which we
+//!   met more, it is a primary that was replaced and goes on: it is left, and nothing is done
+//!   there. In the same one, an old copy was put back into a running server, and the store is
+//!   founded anew. That is seen by the counter, in `{incumbent}:m`: by one who has met a higher
+//!   one, and, since a step that draws a number for others to see keeps it in `{incumbent}:e` as
+//!   well, by one who comes fresh and would draw it again. An old copy of another key alone founds
+//!   nothing anew, and no token comes again. With `{incumbent}:o` orders are undone in silence.
+//!   With `{incumbent}:s`, `l` or `e` a leader may be forgotten, and another lead beside it until
+//!   its next renewal: nobody leads past an entry that stays in the line, and a renewal names no
+//!   place whose entry is in none. With `{incumbent}:p` it is told, too, but its entry stays, and
+//!   nobody leads until it is deposed or its session ends. (With `z` and `h` whoever leads goes on:
+//!   what they say is looked at again.) Old copies of both, `m` and `e`, put back together, are
+//!   noticed only by one who knew the newer ones. So put back none into a running server, or delete
+//!   all eight after it: then the store is founded anew.
 //! - **Can it count on?** Scripts count exactly up to 2^53. Before the counter gets there (the
 //!   server's clock is centuries ahead, say) every step is refused, and changes nothing.
 //! - **What time is it?** The store has a clock of its own, which follows the server's wall clock
-//!   by steps of at most half the shortest TTL (a second where no session is open and a leader may be
-//!   forgotten). A wall clock that jumps ahead expires nobody who renews in time; one that jumps back
-//!   gives the dead no more time. Redis shows scripts no clock that does not jump; but clients have
-//!   one. Each step says what the store's clock showed in an earlier answer, and how long ago that
-//!   was heard: so much has passed at least. So it keeps up with the time while anybody asks now and
-//!   then. A night in which nobody did looks like a jump: the first who asks may be shown a dead
-//!   leader, for its TTL less half the shortest (half a TTL where all are alike).
+//!   by steps of at most half the shortest TTL (a second where no session is open and a leader may
+//!   be forgotten). A wall clock that jumps ahead expires nobody who renews in time; one that jumps
+//!   back gives the dead no more time. Redis shows scripts no clock that does not jump; but clients
+//!   have one. Each step says what the store's clock showed in an earlier answer, and how long ago
+//!   that was heard: so much has passed at least. So it keeps up with the time while anybody asks
+//!   now and then. A night in which nobody did looks like a jump: the first who asks may be shown a
+//!   dead leader, for its TTL less half the shortest (half a TTL where all are alike).
 //! - **Who is due to go?** Up to 200 sessions and tombstones. `enlist` and `standing` leave that to
 //!   the others, since they look for themselves at what they depend on: nobody leads past an
 //!   expired entry that is still there, and no tombstone counts whose time has passed.

@@ -229,8 +229,8 @@ impl Pair {
     }
 }
 
-/// One that has met its successor, and is led back to it, by an old address for example: what is missing
-/// there was not taken away.
+/// One that has met its successor, and is led back to it, by an old address for example: what is
+/// missing there was not taken away.
 #[tokio::test]
 async fn a_replaced_primary_is_left_by_who_knows_of_its_successor_and_not_founded_anew() {
     let pair = Pair::start().await;
