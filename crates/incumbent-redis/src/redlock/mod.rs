@@ -43,7 +43,8 @@
 //! - **Emptied servers.** One that was restarted and did not write every change to its disk
 //!   before it answers, or does not now and so may have read an older snapshot, or that was
 //!   flushed, has forgotten locks and tokens. What it writes is read whenever it is asked for
-//!   its store. It says so, under a new name, until a client has read what a majority of the
+//!   its store, and counts for the process that was asked only: the next one refuses to go by it,
+//!   also where nobody was told of the restart. It says so, under a new name, until a client has read what a majority of the
 //!   *others* knows, after it had seen the loss; its counter leaps above theirs, so that it is
 //!   above tokens that were on their way to them; and it gives no locks before the longest TTL
 //!   that they know of has passed. A majority that was emptied cannot be mended: the error says

@@ -11,8 +11,8 @@ use incumbent_store::{
 use redis::{Client, FromRedisValue, Value};
 
 use crate::connection::Connection;
-use crate::error::classify_script;
-use crate::info::NO_FSYNC_ON_REWRITE;
+use crate::error::{classify, classify_script};
+use crate::info::{NO_FSYNC_ON_REWRITE, field};
 use crate::keys::{self, DIGITS, INCARNATION_BYTES, Keys, SESSION_BYTES};
 use crate::primary::PrimaryLookup;
 use crate::step::{Code, SERVER};
@@ -161,10 +161,19 @@ pub(crate) struct RedisServer {
     script: &'static Code,
     address: String,
     key: String,
-    /// Whether it writes to its disk before it answers. Read again after every failure, since
-    /// it may have been another connection; and whenever it is asked which store it belongs to,
-    /// since that can be changed while it runs.
-    keeps: Mutex<Option<bool>>,
+    /// Read again whenever it is asked which store it belongs to, since what it keeps can be changed
+    /// while it runs.
+    process: Mutex<Option<Process>>,
+}
+
+/// What is known of the process that answers there. Another one refuses to go by it: it may keep
+/// less than the one before it did, and not every call that was lost on the way to it has told us.
+#[derive(Clone, Debug)]
+struct Process {
+    /// Redis draws it at each start.
+    run: String,
+    /// Whether it writes to its disk before it answers.
+    keeps: bool,
 }
 
 impl RedisServer {
@@ -174,7 +183,7 @@ impl RedisServer {
         let route = PrimaryLookup::Servers(vec![options::speaking_resp3(client)?]);
         let own = vec![keys.own_redlock()];
         let connection = Connection::new(route, keys, own, allow_eviction, None, Arc::new(BootClock))?;
-        Ok(RedisServer { connection, script: &SCRIPT, address, key, keeps: Mutex::default() })
+        Ok(RedisServer { connection, script: &SCRIPT, address, key, process: Mutex::default() })
     }
 
     /// For tests: another script.
@@ -184,41 +193,72 @@ impl RedisServer {
     }
 
     async fn ask_once(&self, request: &Request) -> Result<Answer, StoreError> {
-        let known = *lock(&self.keeps);
-        match known {
+        let known = lock(&self.process).clone();
+        let answer = match known {
             // Side by side, in one round trip: what is read counts from the next request on.
-            Some(keeps) if matches!(request.verb, Verb::Look) => {
-                let (answer, read) = join(self.tell(request, keeps), self.read_what_it_keeps()).await;
-                read.and(answer)
+            Some(known) if matches!(request.verb, Verb::Look) => {
+                let (answer, read) = join(self.tell(request, &known), self.read_again(&known.run)).await;
+                read.and(answer)?
             }
-            Some(keeps) => self.tell(request, keeps).await,
-            None => self.tell(request, self.read_what_it_keeps().await?).await,
+            Some(known) => self.tell(request, &known).await?,
+            None => None,
+        };
+        if let Some(answer) = answer {
+            return Ok(answer);
+        }
+        // Nothing was done yet.
+        match self.tell(request, &self.read_process().await?).await? {
+            Some(answer) => Ok(answer),
+            None => {
+                let what = format!("{} at {}: it was restarted a moment ago", request.verb.what(), self.address);
+                Err(StoreError::Unavailable { what, source: None })
+            }
         }
     }
 
-    async fn tell(&self, request: &Request, keeps: bool) -> Result<Answer, StoreError> {
+    /// `None`: it is another process, and has done nothing.
+    async fn tell(&self, request: &Request, process: &Process) -> Result<Option<Answer>, StoreError> {
         let what = || format!("{} at {}", request.verb.what(), self.address);
-        let keeps = if keeps { "always" } else { "" };
+        let keeps = if process.keeps { "always" } else { "" };
         // What an empty server is called: nothing but a test depends on who chose it.
         let fresh = format!("{:08x}", random_id()? >> 96);
-        let ours = [fresh.as_str(), keeps, &request.store, request.verb.word()].map(|arg| arg.as_bytes().to_vec());
-        let args = [ours.to_vec(), request.verb.args()].concat();
+        let ours = [fresh.as_str(), &process.run, keeps, &request.store, request.verb.word()];
+        let args = [ours.map(|arg| arg.as_bytes().to_vec()).to_vec(), request.verb.args()].concat();
         let answer = self.connection.eval(self.script, std::slice::from_ref(&self.key), &args, &what()).await?;
+        if answer.as_ref().is_err_and(|error| error.code() == Some("INCRESTARTED")) {
+            return Ok(None);
+        }
         let answer = answer.map_err(|error| {
             classify_script(error, request.verb.effect(), &what(), self.script, &self.connection.keys.pattern())
         })?;
-        read(answer).ok_or_else(|| StoreError::Corrupt { what: format!("{}: the answer cannot be read", what()) })
+        let corrupt = || StoreError::Corrupt { what: format!("{}: the answer cannot be read", what()) };
+        read(answer).ok_or_else(corrupt).map(Some)
     }
 
-    async fn read_what_it_keeps(&self) -> Result<bool, StoreError> {
+    async fn read_process(&self) -> Result<Process, StoreError> {
+        let what = "asking which process it is";
+        let info = self.connection.ask(redis::cmd("INFO").arg("server")).await?;
+        let info = info.and_then(|info| Ok(String::from_redis_value(info)?));
+        let info = info.map_err(|error| classify(error, Effect::None, what))?;
+        let Some(run) = field(&info, "run_id") else {
+            let what = format!("{what}: the server at {} does not say it (run_id)", self.address);
+            return Err(StoreError::Unavailable { what, source: None });
+        };
+        self.read_again(run).await
+    }
+
+    /// What it keeps, of the process that was met before: if it is the same when it is told so, it
+    /// was the same in between.
+    async fn read_again(&self, run: &str) -> Result<Process, StoreError> {
         let settings = ["appendonly", "appendfsync", NO_FSYNC_ON_REWRITE];
         // Not everybody may ask for this: then it is not believed.
         let config = self.connection.ask(redis::cmd("CONFIG").arg("GET").arg(&settings)).await?;
         let config = config.ok().and_then(|config| std::collections::HashMap::from_redis_value(config).ok());
         let is = |name: &str, value: &str| config.as_ref().is_some_and(|config| is_set(config, name, value));
         let keeps = is("appendonly", "yes") && is("appendfsync", "always") && !is(NO_FSYNC_ON_REWRITE, "yes");
-        *lock(&self.keeps) = Some(keeps);
-        Ok(keeps)
+        let process = Process { run: run.to_owned(), keeps };
+        *lock(&self.process) = Some(process.clone());
+        Ok(process)
     }
 }
 
@@ -232,17 +272,11 @@ impl Server for RedisServer {
     }
 
     fn keeps_everything(&self) -> bool {
-        *lock(&self.keeps) == Some(true)
+        lock(&self.process).as_ref().is_some_and(|process| process.keeps)
     }
 
     fn ask<'a>(&'a self, request: &'a Request) -> Fut<'a, Answer> {
-        Box::pin(async move {
-            let answer = self.ask_once(request).await;
-            if answer.is_err() {
-                *lock(&self.keeps) = None;
-            }
-            answer
-        })
+        Box::pin(self.ask_once(request))
     }
 }
 

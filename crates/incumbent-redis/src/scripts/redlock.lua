@@ -2,9 +2,10 @@
 -- counter that tokens are drawn above, and a lock for each election that has one.
 
 local KEY = KEYS[1]
--- What to call this server if it turns out to be empty; whether it writes to its disk before it
--- answers, as the caller has read; the store that the caller means, if it means one; and what to do.
-local FRESH, KEPT, STORE, VERB = unpack(ARGV, 1, 4)
+-- What to call this server if it turns out to be empty; of which process the caller has read whether
+-- it writes to its disk before it answers, and whether it does; the store that the caller means, if
+-- it means one; and what to do.
+local FRESH, RUN, KEPT, STORE, VERB = unpack(ARGV, 1, 5)
 local FORMAT = '1'
 -- The widths of what a lock begins with: what is left of its time, when that was counted, its TTL,
 -- the counter when it was taken, the newest attempt of its owner that has asked for it, its token,
@@ -14,11 +15,17 @@ local LEFT, WALL, TTL, BASE, ATTEMPT, TOKEN, VERSION, SESSION, INCARNATION = 11,
 local DRIFT = 1.01
 
 local function argument(number)
-  return ARGV[4 + number]
+  return ARGV[5 + number]
 end
 
 local function millis(number)
   return format('%011.0f', number)
+end
+
+-- Another one with every start.
+local run = string.match(call('INFO', 'server'), 'run_id:(%x+)')
+if run ~= RUN then
+  return redis.error_reply('INCRESTARTED what the caller has read of this server was another process')
 end
 
 -- One that takes over would not know the newest locks.

@@ -9,6 +9,7 @@ use incumbent_store::fence::FenceError;
 use incumbent_store::{ElectionName, LineKind, Place, Store, StoreError, StoreId, TokenStrength};
 use incumbent_testkit::conformance::{Harness, Time, unique};
 use incumbent_testkit::hostile::{Case, Exception, Host};
+use incumbent_testkit::proxy::{Proxy, Way};
 use incumbent_testkit::servers::{Certificates, RedisServer, WallClock};
 use tokio::sync::OnceCell;
 
@@ -251,6 +252,50 @@ async fn a_server_that_read_a_snapshot_when_it_was_restarted_counts_as_emptied()
     assert_eq!(five.field(0, "server"), before, "it has what was saved");
     settled(&five.store()).await.unwrap();
     assert_ne!(five.field(0, "server"), before);
+}
+
+/// A client's way to each server.
+async fn ways(five: &Five) -> Vec<Proxy> {
+    let mut ways = Vec::new();
+    for server in &five.0 {
+        ways.push(Proxy::start(&server.endpoint()).await);
+    }
+    ways
+}
+
+fn through(ways: &[Proxy]) -> RedlockStore {
+    let addresses = ways.iter().map(Proxy::endpoint).collect::<Vec<_>>().join(",");
+    RedlockStore::from_url(&format!("redlock://{addresses}")).unwrap()
+}
+
+#[tokio::test]
+async fn what_a_server_kept_is_not_believed_of_the_process_that_follows_it() {
+    const TTL: Duration = Duration::from_secs(20);
+    let mut five = Five::start(&KEEPS_EVERYTHING).await;
+    five.season().await;
+    let before = five.field(0, "server");
+    let (first_ways, second_ways) = (ways(&five).await, ways(&five).await);
+    let (first, second) = (through(&first_ways), through(&second_ways));
+    let (first, second) = (first.open_session(TTL).await.unwrap(), second.open_session(TTL).await.unwrap());
+    assert_eq!((five.0[0].cli(&["SAVE"]), five.field(0, "kept")), ("OK".to_owned(), "always".to_owned()));
+    // The one leads by servers 0, 1 and 2; the other reaches 0, 3 and 4, and has given up a call to 0.
+    first_ways[3..].iter().for_each(|way| way.set(Way::Cut));
+    second_ways[1..3].iter().for_each(|way| way.set(Way::Cut));
+    let leading = held(&within(first.enlist(&jobs(), &entry(1))).await.unwrap());
+    second_ways[0].set(Way::Stall);
+    second.renew(&[]).await.unwrap_err();
+    // Server 0 has read what it had saved before.
+    five.0[0].configure(&["--appendonly", "no"]);
+    five.0[0].restart().await;
+    assert_eq!((five.field(0, "server"), five.field(0, "kept")), (before.clone(), "always".to_owned()));
+    second_ways[0].set(Way::Forward);
+    until("it is noticed", async || {
+        let standing = second.enlist(&jobs(), &entry(2)).await;
+        let leads = standing.as_ref().is_ok_and(|standing| matches!(standing.place, Place::Leading(_)));
+        assert!(!leads, "beside {leading:?}: {standing:?}");
+        five.field(0, "server") != before
+    })
+    .await;
 }
 
 #[tokio::test]

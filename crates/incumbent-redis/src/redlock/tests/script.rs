@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use incumbent_store::{ElectionName, Held, Incarnation, Token, Version};
 use incumbent_testkit::fuzz::Rng;
+use incumbent_testkit::patience::until;
 use incumbent_testkit::servers::RedisServer;
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
@@ -474,5 +475,65 @@ async fn locks_of_elections_that_nobody_asks_for_are_tidied_up_when_their_time_h
     assert_eq!(Vec::from_iter(&left), ["/jobs", "/lasting"]);
     for flawed in [&UNTIDY, &KEEPING] {
         assert!(left_over(&process, flawed).await.len() > 20, "it is not noticed");
+    }
+}
+
+/// What happens to the process of a server that writes to its disk before it answers.
+const EVENTS: [(&str, &str); 2] = [
+    ("it is restarted with all that it knew", "the same"),
+    ("it is restarted with what it had saved before", "emptied"),
+];
+
+/// Whether it is the same server after each of the events, for one who was not told of them.
+async fn seen_after_events(code: &'static Code) -> Vec<(&'static str, &'static str)> {
+    let mut seen = Vec::new();
+    for (event, _) in EVENTS {
+        let mut process = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]).await;
+        let client = redis::Client::open(process.url()).unwrap();
+        let real = server::RedisServer::new(&client, PREFIX, false).unwrap().with_script(code);
+        let name = async || {
+            let mut name = String::new();
+            until("it answers", async || {
+                // No look, with which it would be read anew what it keeps.
+                let answer = real.ask(&Request { store: STORE.to_owned(), verb: Verb::Read(jobs()) }).await;
+                answer.is_ok_and(|answer| {
+                    name = answer.server;
+                    true
+                })
+            })
+            .await;
+            name
+        };
+        let before = name().await;
+        match event {
+            "it is restarted with all that it knew" => process.restart().await,
+            "it is restarted with what it had saved before" => {
+                assert_eq!(process.cli(&["SAVE"]), "OK");
+                process.configure(&["--appendonly", "no"]);
+                process.restart().await;
+            }
+            other => panic!("{other}"),
+        }
+        seen.push((event, if name().await == before { "the same" } else { "emptied" }));
+    }
+    seen
+}
+
+#[tokio::test]
+async fn a_process_that_knows_less_than_it_was_told_is_another_server() {
+    assert_eq!(seen_after_events(&SCRIPT).await, EVENTS);
+}
+
+#[tokio::test]
+async fn each_known_bad_variant_that_takes_a_process_at_its_word_is_noticed() {
+    let flaws: &[Flaw] = &[
+        // What was read of a process is not believed of the next.
+        ("if run ~= RUN then", "if false then"),
+        ("(meta[10] ~= 'always' or KEPT ~= 'always')", "meta[10] ~= 'always'"),
+        ("(meta[10] ~= 'always' or KEPT ~= 'always')", "true"),
+    ];
+    for flaw in flaws {
+        let code = Box::leak(Box::new(changed(&SCRIPT.text, &[*flaw])));
+        assert_ne!(seen_after_events(code).await, EVENTS, "it is not noticed: {flaw:?}");
     }
 }
