@@ -6,7 +6,7 @@
 //!
 //! | field | what |
 //! | --- | --- |
-//! | `format`, `lineage`, `kept` | the format; the server's history, which is another after a restart; whether all of it is on its disk |
+//! | `format`, `run`, `lineage`, `kept` | the format; the server's process, and its history, which is another after a promotion; whether all of it is on its disk |
 //! | `server` | what the server calls itself: another name each time that it is emptied |
 //! | `store` | the identity of the store that it belongs to: the names of the servers with which it was founded |
 //! | `counter` | no token is higher that was given here |
@@ -40,32 +40,34 @@
 //!   after it was given back keeps that server's lock for a TTL, and nobody leads with it.
 //! - **A lock that is gone is not made again** by a renewal, and a session that was not renewed for
 //!   a TTL does not come back.
-//! - **Emptied servers.** One that was restarted and did not write every change to its disk
-//!   before it answers, or does not now and so may have read an older snapshot, or that was
-//!   flushed, has forgotten locks and tokens. What it writes is read whenever it is asked for
-//!   its store, and counts for the process that was asked only: the next one refuses to go by it,
-//!   also where nobody was told of the restart. It says so, under a new name, until a client has read what a majority of the
-//!   *others* knows, after it had seen the loss; its counter leaps above theirs, so that it is
-//!   above tokens that were on their way to them; and it gives no locks before the longest TTL
-//!   that they know of has passed. A majority that was emptied cannot be mended: the error says
-//!   which word of an operator (`?refound=`) founds the store anew, with another identity. That
-//!   names the servers which still have something, too: they are emptied, and no others. An old
-//!   copy of a server's data must not be put back: what it says would be taken at its word.
+//! - **Emptied servers.** One that was restarted and did not write every change to its disk before
+//!   it answers, or does not now and so may have read an older snapshot, or that was flushed, has
+//!   forgotten locks and tokens. What it writes is read whenever it is asked for its store, and
+//!   counts for the process that was asked only: the next one refuses to go by it, also where
+//!   nobody was told of the restart. It says so, under a new name, until a client has read what a
+//!   majority of the *others* knows, after it had seen the loss; its counter leaps above theirs, so
+//!   that it is above tokens that were on their way to them; and it gives no locks before the
+//!   longest TTL that they know of has passed. A majority that was emptied cannot be mended: the
+//!   error says which word of an operator (`?refound=`) founds the store anew, with another
+//!   identity. That names the servers which still have something, too: they are emptied, and no
+//!   others. An old copy of a server's data must not be put back: what it says would be taken at
+//!   its word.
 //! - **Founding.** Where all servers are there and empty the first candidate founds the store, and
 //!   candidates alone bring emptied servers back into it: who only reads may have mistyped an
-//!   address, and leaves everything as it is. Its
-//!   identity lists the names of the servers, so a client that finds it half founded knows which
-//!   of them were never part of it, and completes it. Nobody leads for the TTL of the one who
-//!   asks. An older leader whose TTL was longer may still believe in it: what its TTL was is
-//!   lost with the servers.
-//!   A server that is emptied in the middle of it may leave all of them in stores of which none has
-//!   a majority: then, too, the error says which word of an operator empties them all and begins
-//!   again.
+//!   address, and leaves everything as it is. Its identity lists the names of the servers, so a
+//!   client that finds it half founded knows which of them were never part of it, and completes it.
+//!   Nobody leads for the TTL of the one who asks. An older leader whose TTL was longer may still
+//!   believe in it: what its TTL was is lost with the servers. A server that is emptied in the
+//!   middle of it may leave all of them in stores of which none has a majority: then, too, the
+//!   error says which word of an operator empties them all and begins again.
 //! - **Wall clocks.** What is left of a lock is counted in steps of at most half its TTL, so that a
 //!   clock that jumps ends no lock which is renewed in time.
 //! - **Addresses.** One server that is behind two addresses counts once, in every round: where an
 //!   address leads may change while a leader is in office.
-//! - **Replicas** are refused: one that takes over does not know the newest locks.
+//! - **Replicas** are refused, and so is a server that has one: one that takes over does not know
+//!   the newest locks. One that was promoted all the same counts as emptied, whatever is on its
+//!   disk. A backup over the network (`redis-cli --rdb`) is a replica for as long as it takes:
+//!   until then its server is as good as down, and has lost nothing when it is over.
 //!
 //! # What it rests on
 //! That no two lead at once rests on time: a server's clock that runs faster than a candidate's by

@@ -161,8 +161,8 @@ pub(crate) struct RedisServer {
     script: &'static Code,
     address: String,
     key: String,
-    /// Read again whenever it is asked which store it belongs to, since what it keeps can be changed
-    /// while it runs.
+    /// Read again whenever it is asked which store it belongs to, since what it keeps can be
+    /// changed while it runs.
     process: Mutex<Option<Process>>,
 }
 

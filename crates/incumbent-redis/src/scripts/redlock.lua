@@ -30,11 +30,12 @@ end
 
 -- One that takes over would not know the newest locks.
 if not find(replication, 'connected_slaves:0', 1, true) then
-  return redis.error_reply('INCREPLICATED this server has replicas, and a server of a Redlock must have none')
+  return redis.error_reply('INCREPLICATED this server has replicas (a backup over the network is one while it ' ..
+    'lasts), and a server of a Redlock must have none')
 end
 
 local meta = call('HMGET', KEY, 'format', 'server', 'store', 'counter', 'longest', 'wait', 'age', 'aged',
-  'lineage', 'kept', 'asked')
+  'lineage', 'kept', 'asked', 'run')
 if meta[1] and meta[1] ~= FORMAT then
   return redis.error_reply('INCFORMAT ' .. meta[1])
 end
@@ -49,20 +50,33 @@ local function empty()
   server, store, counter, longest, wait, age, aged = FRESH, '', digits(0), millis(0), '0', '0', whole(wall)
   asked = '0'
   call('HSET', KEY, 'format', FORMAT, 'server', server, 'store', store, 'counter', counter, 'longest', longest,
-    'wait', wait, 'age', age, 'aged', aged, 'lineage', lineage, 'kept', KEPT, 'asked', asked)
+    'wait', wait, 'age', age, 'aged', aged, 'lineage', lineage, 'kept', KEPT, 'run', run, 'asked', asked)
 end
 
--- Without the last: a server that was never asked lacks nothing.
+-- Without the last two: a server that was never asked lacks nothing, and an earlier version did not
+-- write which process it was.
 local is_whole = true
 for field = 1, 10 do
   is_whole = is_whole and meta[field]
 end
--- Another lineage: it was restarted, and the newest locks are lost unless everything was on its disk
--- and that is what it has read. One that does not append now may have read an older snapshot.
-if not is_whole or (meta[9] ~= lineage and (meta[10] ~= 'always' or KEPT ~= 'always')) then
+local is_other_lineage = meta[9] ~= lineage
+-- Each process has a lineage of its own, but not only one: it has another when a first replica comes,
+-- as every backup is (SYNC), or when what is kept for replicas is thrown away (repl-backlog-ttl).
+-- Nothing is lost by these, and then the server names no second lineage.
+local is_restarted = is_other_lineage
+if meta[12] then
+  is_restarted = meta[12] ~= run
+end
+-- Else it was a replica, and the second one is its primary's, or its own from before: this may be an
+-- older copy of what was on anybody's disk.
+local is_promoted = is_other_lineage and not find(replication, 'master_replid2:' .. string.rep('0', 40), 1, true)
+-- After a restart the newest locks are lost unless everything was on its disk and that is what it
+-- has read. One that does not append now may have read an older snapshot.
+local is_behind = is_restarted and (meta[10] ~= 'always' or KEPT ~= 'always')
+if not is_whole or is_promoted or is_behind then
   empty()
-elseif meta[9] ~= lineage or meta[10] ~= KEPT then
-  call('HSET', KEY, 'lineage', lineage, 'kept', KEPT)
+elseif is_other_lineage or meta[10] ~= KEPT or meta[12] ~= run then
+  call('HSET', KEY, 'lineage', lineage, 'kept', KEPT, 'run', run)
 end
 
 local function answer(word, ...)

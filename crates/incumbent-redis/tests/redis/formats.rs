@@ -38,8 +38,12 @@ async fn read(connection: &mut MultiplexedConnection, key: &str, is_hash: bool) 
 }
 
 fn lineage(server: &RedisServer) -> String {
-    let replication = server.cli(&["INFO", "replication"]);
-    replication.lines().find_map(|line| line.strip_prefix("master_replid:")).unwrap().trim().to_owned()
+    said(server, "master_replid:")
+}
+
+fn said(server: &RedisServer, field: &str) -> String {
+    let info = server.cli(&["INFO"]);
+    info.lines().find_map(|line| line.strip_prefix(field)).unwrap().trim().to_owned()
 }
 
 fn wall() -> String {
@@ -198,6 +202,8 @@ struct Lock<'a> {
     server: &'a str,
     store: &'a str,
     lineage: &'a str,
+    /// The process. An earlier version wrote none.
+    run: Option<&'a str>,
     /// The counter, which is the newest token.
     token: u64,
     session: &'a str,
@@ -208,13 +214,14 @@ struct Lock<'a> {
 }
 
 fn redlock_format_1(lock: &Lock<'_>) -> Rows {
-    let Lock { server, store, lineage, token, session, left, counted, aged } = lock;
+    let Lock { server, store, lineage, run, token, session, left, counted, aged } = lock;
     let (counter, one) = (format!("{token:016}"), "00000000000000000000000000000001");
     let numbers = format!("{left}{counted:0>16}00000600000{counter}0000000000000001{counter}0000000000000001");
     let lock = format!("{numbers}{session}{one}0005first----------------host:1");
     let mut all = rows([("format", "1"), ("server", server), ("store", store), ("counter", &counter), ("wait", "0")]);
     all.extend(rows([("lineage", lineage), ("longest", "00000600000"), ("kept", ""), ("asked", "0"), ("aged", aged)]));
     all.extend(rows([("age", OLD), ("/jobs/nightly", &lock)]));
+    all.extend(run.map(|run| ("run".to_owned(), run.to_owned())));
     all
 }
 
@@ -250,6 +257,7 @@ async fn what_this_version_writes_on_a_server_of_a_redlock_is_format_1() {
             server: &written["server"],
             store: store.identity().await.unwrap().as_str(),
             lineage: &lineage(server),
+            run: Some(&said(server, "run_id:")),
             token: leading.token.get(),
             session,
             left,
@@ -260,19 +268,34 @@ async fn what_this_version_writes_on_a_server_of_a_redlock_is_format_1() {
     }
 }
 
+const OF_ANOTHER_VERSION: &str = "redlock-00000001-00000002-00000003";
+
+/// What another version wrote on servers: of this lineage, by this process.
+async fn write_to_three(servers: &[RedisServer; 3], of: impl Fn(&RedisServer) -> (String, Option<String>)) {
+    let now = wall();
+    for (server, name) in servers.iter().zip(["00000001", "00000002", "00000003"]) {
+        let (lineage, run) = of(server);
+        let (store, session) = (OF_ANOTHER_VERSION, "0123456789abcdef0123456789a");
+        let (lineage, run, left, counted, aged) = (&lineage, run.as_deref(), "00000600000", &now, &now);
+        let lock = Lock { server: name, store, lineage, run, token: 41, session, left, counted, aged };
+        write(&mut connection(server).await, REDLOCK, true, &redlock_format_1(&lock)).await;
+    }
+}
+
 #[tokio::test]
 async fn what_stands_on_servers_of_a_redlock_in_format_1_is_read_and_goes_on() {
     let (servers, store) = three().await;
-    let (id, now) = ("redlock-00000001-00000002-00000003", wall());
-    for (server, name) in servers.iter().zip(["00000001", "00000002", "00000003"]) {
-        let (lineage, session) = (&lineage(server), "0123456789abcdef0123456789a");
-        let (left, counted, aged) = ("00000600000", &now, &now);
-        let rows =
-            redlock_format_1(&Lock { server: name, store: id, lineage, token: 41, session, left, counted, aged });
-        write(&mut connection(server).await, REDLOCK, true, &rows).await;
-    }
+    let id = OF_ANOTHER_VERSION;
+    // One of them has another lineage since, as after a backup.
+    let backed_up = servers[0].port();
+    write_to_three(&servers, |server| {
+        let was = if server.port() == backed_up { "0".repeat(40) } else { lineage(server) };
+        (was, Some(said(server, "run_id:")))
+    })
+    .await;
 
     assert_eq!(store.identity().await.unwrap().as_str(), id);
+    assert_eq!(servers[0].cli(&["HGET", REDLOCK, "server"]), "00000001", "it was not restarted");
     let line = store.line(&jobs(), 9).await.unwrap();
     let [leads] = &line.entries[..] else { panic!("{line:?}") };
     check(leads, &one(), 41);
@@ -282,4 +305,21 @@ async fn what_stands_on_servers_of_a_redlock_in_format_1_is_read_and_goes_on() {
     assert_eq!(store.evict(&jobs(), leads).await.unwrap(), Cas::Done);
     let standing = session.enlist(&jobs(), &two()).await.unwrap();
     assert_eq!((held(&standing).token.get(), matches!(standing.place, Place::Leading(_))), (42, true), "{standing:?}");
+}
+
+#[tokio::test]
+async fn what_an_earlier_version_wrote_on_servers_of_a_redlock_is_read_where_the_lineage_says_that_nothing_is_lost() {
+    let (servers, store) = three().await;
+    let restarted = servers[2].port();
+    write_to_three(&servers, |server| {
+        (if server.port() == restarted { "0".repeat(40) } else { lineage(server) }, None)
+    })
+    .await;
+
+    assert_eq!(store.identity().await.unwrap().as_str(), OF_ANOTHER_VERSION);
+    let names = servers.each_ref().map(|server| server.cli(&["HGET", REDLOCK, "server"]));
+    assert_eq!(names[..2], ["00000001", "00000002"]);
+    assert_ne!(names[2], "00000003", "it may have been restarted");
+    let line = store.line(&jobs(), 9).await.unwrap();
+    assert_eq!(line.entries.iter().map(|entry| entry.token.get()).collect::<Vec<_>>(), [41]);
 }

@@ -241,6 +241,40 @@ async fn a_restart_counts_as_a_loss_unless_every_write_was_on_the_disk() {
     assert_eq!([after[0] == before[0], after[1] == before[1]], [false, true], "{before:?}, {after:?}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_of_which_a_majority_is_copied_to_backups_at_once_have_lost_nothing() {
+    let five = Five::start(&["--repl-diskless-sync-delay", "0"]).await;
+    five.season().await;
+    let names = || (0..SERVERS).map(|server| five.field(server, "server")).collect::<Vec<_>>();
+    let lineage = |server: &RedisServer| {
+        let info = server.cli(&["INFO", "replication"]);
+        info.lines().find(|line| line.starts_with("master_replid:")).unwrap().to_owned()
+    };
+    let (id, before) = (five.store().identity().await.unwrap(), names());
+    let lineages: Vec<_> = five.0.iter().map(lineage).collect();
+    let election = five.client(TTL).await.election("jobs").unwrap();
+    let mut candidacy = election.candidate("a").stand().await.unwrap();
+    drop(lead(&mut candidacy).await);
+    tokio::task::block_in_place(|| {
+        std::thread::scope(|scope| {
+            for server in &five.0[..3] {
+                let file = server.scratch().path().join("backup.rdb");
+                scope.spawn(move || server.cli(&["--rdb", &file.display().to_string()]));
+            }
+        });
+    });
+    for (server, before) in five.0[..3].iter().zip(&lineages) {
+        assert_ne!(lineage(server), *before, "the backup was made");
+    }
+    // Each refuses while it has a copier. Then it is asked again, and is what it was.
+    lead(&mut candidacy).await.check().unwrap();
+    until("all are asked", async || {
+        (0..3).all(|server| lineage(&five.0[server]).ends_with(&five.field(server, "lineage")))
+    })
+    .await;
+    assert_eq!((five.store().identity().await.unwrap(), names()), (id, before));
+}
+
 #[tokio::test]
 async fn a_server_that_read_a_snapshot_when_it_was_restarted_counts_as_emptied() {
     let mut five = Five::start(&KEEPS_EVERYTHING).await;
@@ -278,7 +312,8 @@ async fn what_a_server_kept_is_not_believed_of_the_process_that_follows_it() {
     let (first, second) = (through(&first_ways), through(&second_ways));
     let (first, second) = (first.open_session(TTL).await.unwrap(), second.open_session(TTL).await.unwrap());
     assert_eq!((five.0[0].cli(&["SAVE"]), five.field(0, "kept")), ("OK".to_owned(), "always".to_owned()));
-    // The one leads by servers 0, 1 and 2; the other reaches 0, 3 and 4, and has given up a call to 0.
+    // The one leads by servers 0, 1 and 2; the other reaches 0, 3 and 4, and has given up a call to
+    // server 0.
     first_ways[3..].iter().for_each(|way| way.set(Way::Cut));
     second_ways[1..3].iter().for_each(|way| way.set(Way::Cut));
     let leading = held(&within(first.enlist(&jobs(), &entry(1))).await.unwrap());

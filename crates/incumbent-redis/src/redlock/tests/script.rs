@@ -478,19 +478,31 @@ async fn locks_of_elections_that_nobody_asks_for_are_tidied_up_when_their_time_h
     }
 }
 
-/// What happens to the process of a server that writes to its disk before it answers.
-const EVENTS: [(&str, &str); 2] = [
-    ("it is restarted with all that it knew", "the same"),
-    ("it is restarted with what it had saved before", "emptied"),
+/// A copy of their data is begun as soon as somebody asks for it.
+const NO_DISK: &[&str] = &["--repl-diskless-sync-delay", "0"];
+const DISK: &[&str] = &["--repl-diskless-sync-delay", "0", "--appendonly", "yes", "--appendfsync", "always"];
+
+/// What happens to a server, how it writes to its disk, and whether it counts as emptied after it.
+const EVENTS: [(&str, &[&str], bool); 9] = [
+    ("it is restarted with all that it knew", DISK, false),
+    ("it is restarted with what it had saved before", DISK, true),
+    ("it is restarted with what it had saved", NO_DISK, true),
+    ("its data is copied to a backup", NO_DISK, false),
+    ("what it kept for replicas is thrown away", NO_DISK, false),
+    ("it becomes a replica and is promoted", DISK, true),
+    ("it is a copy that is promoted", DISK, true),
+    ("an earlier version wrote what it knows", NO_DISK, false),
+    ("an earlier version wrote what it knows, and it is restarted", NO_DISK, true),
 ];
 
-/// Whether it is the same server after each of the events, for one who was not told of them.
-async fn seen_after_events(code: &'static Code) -> Vec<(&'static str, &'static str)> {
+/// Whether a server counts as emptied after each of the events, for one who was not told of them.
+async fn seen_after_events(code: &'static Code) -> Vec<(&'static str, &'static [&'static str], bool)> {
     let mut seen = Vec::new();
-    for (event, _) in EVENTS {
-        let mut process = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]).await;
+    for (event, disk, _) in EVENTS {
+        let mut process = RedisServer::start_with(disk).await;
         let client = redis::Client::open(process.url()).unwrap();
         let real = server::RedisServer::new(&client, PREFIX, false).unwrap().with_script(code);
+        let key = keys::Keys::new(PREFIX).unwrap().redlock();
         let name = async || {
             let mut name = String::new();
             until("it answers", async || {
@@ -505,6 +517,9 @@ async fn seen_after_events(code: &'static Code) -> Vec<(&'static str, &'static s
             name
         };
         let before = name().await;
+        let lineage = |process: &RedisServer| field(&process.cli(&["INFO", "replication"]), "master_replid");
+        let was = lineage(&process);
+        let forget_process = |process: &RedisServer| assert_eq!(process.cli(&["HDEL", &key, "run"]), "1");
         match event {
             "it is restarted with all that it knew" => process.restart().await,
             "it is restarted with what it had saved before" => {
@@ -512,25 +527,76 @@ async fn seen_after_events(code: &'static Code) -> Vec<(&'static str, &'static s
                 process.configure(&["--appendonly", "no"]);
                 process.restart().await;
             }
+            "it is restarted with what it had saved" => {
+                assert_eq!(process.cli(&["SAVE"]), "OK");
+                process.restart().await;
+            }
+            "its data is copied to a backup" => {
+                let file = process.scratch().path().join("backup.rdb");
+                process.cli(&["--rdb", &file.display().to_string()]);
+                assert_ne!(lineage(&process), was);
+            }
+            "what it kept for replicas is thrown away" => {
+                let file = process.scratch().path().join("backup.rdb");
+                process.cli(&["--rdb", &file.display().to_string()]);
+                name().await;
+                let was = lineage(&process);
+                assert_eq!(process.cli(&["CONFIG", "SET", "repl-backlog-ttl", "1"]), "OK");
+                until("it is thrown away", async || lineage(&process) != was).await;
+            }
+            "it becomes a replica and is promoted" => {
+                assert_eq!(process.cli(&["REPLICAOF", "127.0.0.1", "1"]), "OK");
+                assert_eq!(process.cli(&["REPLICAOF", "NO", "ONE"]), "OK");
+            }
+            "it is a copy that is promoted" => {
+                let copy = RedisServer::start_with(disk).await;
+                assert_eq!(copy.cli(&["REPLICAOF", "127.0.0.1", &process.port().to_string()]), "OK");
+                until("it has everything", async || copy.cli(&["HGETALL", &key]) == process.cli(&["HGETALL", &key]))
+                    .await;
+                assert_eq!(copy.cli(&["REPLICAOF", "NO", "ONE"]), "OK");
+                let client = redis::Client::open(copy.url()).unwrap();
+                let real = server::RedisServer::new(&client, PREFIX, false).unwrap().with_script(code);
+                let answer = real.ask(&Request { store: STORE.to_owned(), verb: Verb::Look }).await.unwrap();
+                seen.push((event, disk, answer.server != before));
+                continue;
+            }
+            "an earlier version wrote what it knows" => forget_process(&process),
+            "an earlier version wrote what it knows, and it is restarted" => {
+                forget_process(&process);
+                assert_eq!(process.cli(&["SAVE"]), "OK");
+                process.restart().await;
+            }
             other => panic!("{other}"),
         }
-        seen.push((event, if name().await == before { "the same" } else { "emptied" }));
+        seen.push((event, disk, name().await != before));
     }
     seen
 }
 
+fn field(info: &str, name: &str) -> String {
+    crate::info::field(info, name).expect("it says so").to_owned()
+}
+
 #[tokio::test]
-async fn a_process_that_knows_less_than_it_was_told_is_another_server() {
+async fn a_process_that_may_know_less_than_it_was_told_counts_as_emptied_and_no_other() {
     assert_eq!(seen_after_events(&SCRIPT).await, EVENTS);
 }
 
 #[tokio::test]
-async fn each_known_bad_variant_that_takes_a_process_at_its_word_is_noticed() {
+async fn each_known_bad_variant_that_tells_a_loss_where_there_is_none_or_none_where_there_is_one_is_noticed() {
     let flaws: &[Flaw] = &[
         // What was read of a process is not believed of the next.
         ("if run ~= RUN then", "if false then"),
         ("(meta[10] ~= 'always' or KEPT ~= 'always')", "meta[10] ~= 'always'"),
         ("(meta[10] ~= 'always' or KEPT ~= 'always')", "true"),
+        // Another lineage alone is no loss, and is one where nothing else was written.
+        ("if meta[12] then\n", "if false then\n"),
+        ("is_restarted = meta[12] ~= run", "is_restarted = false"),
+        ("local is_restarted = is_other_lineage\n", "local is_restarted = false\n"),
+        ("local is_restarted = is_other_lineage\n", "local is_restarted = true\n"),
+        ("if not is_whole or is_promoted or is_behind then", "if not is_whole or is_behind then"),
+        ("if not is_whole or is_promoted or is_behind then", "if not is_whole or is_promoted then"),
+        ("local is_promoted = is_other_lineage and not find", "local is_promoted = is_other_lineage or not find"),
     ];
     for flaw in flaws {
         let code = Box::leak(Box::new(changed(&SCRIPT.text, &[*flaw])));
