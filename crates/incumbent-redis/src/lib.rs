@@ -112,11 +112,12 @@
 //!   in the same way as steps.
 //! - **Finding the primary.** With every connection Sentinels are asked for it, or a member of a
 //!   cluster for the one that keeps our keys. One that says nothing for 0.3 s has the next asked
-//!   beside it, and the first good answer counts. A member that no longer keeps our keys has done
-//!   nothing: the step is made at the other, once. While they are on their way (`ASK`, `TRYAGAIN`)
-//!   no step is made, and it is unavailable. A server that turns out to be a replica is left, and
-//!   the step is unavailable. Several servers that are no cluster are refused: each would have a
-//!   leader of its own.
+//!   beside it, and the first good answer counts. A Sentinel whose primary cannot be reached, or is
+//!   a replica, has given none; what several name is dialled once. A member that no longer keeps
+//!   our keys has done nothing: the step is made at the other, once. While they are on their way
+//!   (`ASK`, `TRYAGAIN`) no step is made, and it is unavailable. A server that turns out to be a
+//!   replica is left, and the step is unavailable. Several servers that are no cluster are refused:
+//!   each would have a leader of its own.
 //! - **Versions.** Another format than this version's is refused with a sentence, and left alone.
 //!
 //! # Rights

@@ -1,12 +1,15 @@
 //! Which server is the one to ask: one that is named, the primary that Sentinels name, or the
 //! member of a cluster that keeps our keys.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use incumbent_store::{Effect, StoreError};
+use incumbent_store::{Effect, StoreError, lock};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, RedisError};
 use tokio::time::error::Elapsed;
@@ -48,9 +51,8 @@ impl PrimaryLookup {
         keys: Arc<[OwnKey]>,
         allow_eviction: bool,
     ) -> Result<MultiplexedConnection, StoreError> {
-        let servers = self.servers().await?;
-        let is_cluster = servers.len() > 1;
-        first_of(servers, |server| reach(server, keys.clone(), allow_eviction, is_cluster)).await
+        let named = self.named();
+        self.first(move |server| reach(server, keys.clone(), allow_eviction, named)).await
     }
 
     /// A connection for news, which every member of a cluster hears.
@@ -58,18 +60,47 @@ impl PrimaryLookup {
         self,
         config: AsyncConnectionConfig,
     ) -> Result<MultiplexedConnection, StoreError> {
-        first_of(self.servers().await?, |server| dial(server, config.clone())).await
+        self.first(move |server| dial(server, config.clone())).await
     }
 
-    async fn servers(&self) -> Result<Vec<Client>, StoreError> {
+    fn named(&self) -> Named {
         match self {
-            PrimaryLookup::Servers(servers) => Ok(servers.clone()),
-            PrimaryLookup::Sentinels { sentinels, name, primary } => {
-                let (host, port) = first_of(sentinels.clone(), |sentinel| ask_sentinel(sentinel, name.clone())).await?;
-                Ok(vec![at(primary, &host, port)?])
-            }
+            PrimaryLookup::Servers(servers) if servers.len() > 1 => Named::InCluster,
+            PrimaryLookup::Servers(_) => Named::Alone,
+            PrimaryLookup::Sentinels { .. } => Named::BySentinel,
         }
     }
+
+    /// The first of the servers that is reached, or of those that Sentinels name: one that was cut
+    /// off from the others may name a server that is no longer the primary. What several name is
+    /// reached for once.
+    async fn first<F>(self, reach: impl Fn(Client) -> F) -> Result<MultiplexedConnection, StoreError>
+    where
+        F: Future<Output = Result<MultiplexedConnection, StoreError>> + Send + 'static,
+    {
+        let (sentinels, name, primary) = match self {
+            PrimaryLookup::Servers(servers) => return first_of(servers, reach).await,
+            PrimaryLookup::Sentinels { sentinels, name, primary } => (sentinels, name, primary),
+        };
+        let reached: Mutex<BTreeMap<(String, u16), Reached>> = Mutex::default();
+        let reach_named = async |sentinel| {
+            let (host, port) = ask_sentinel(sentinel, name.clone()).await?;
+            let server = at(&primary, &host, port)?;
+            let reached = lock(&reached).entry((host, port)).or_insert_with(|| reach(server).boxed().shared()).clone();
+            reached.await
+        };
+        first_of(sentinels, reach_named).await
+    }
+}
+
+type Reached = Shared<BoxFuture<'static, Result<MultiplexedConnection, StoreError>>>;
+
+/// How we have come to a server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Named {
+    Alone,
+    InCluster,
+    BySentinel,
 }
 
 impl fmt::Debug for PrimaryLookup {
@@ -123,11 +154,12 @@ async fn reach(
     mut server: Client,
     keys: Arc<[OwnKey]>,
     allow_eviction: bool,
-    is_cluster: bool,
+    named: Named,
 ) -> Result<MultiplexedConnection, StoreError> {
     for _ in 0..2 {
         let mut connection = dial(server.clone(), AsyncConnectionConfig::new()).await?;
-        let looked = look_at(&mut connection, &keys, allow_eviction, is_cluster);
+        let address = server.get_connection_info().addr().to_string();
+        let looked = look_at(&mut connection, &address, &keys, allow_eviction, named);
         match tokio::time::timeout(CONNECT_TIMEOUT, looked).await.map_err(silent)?? {
             Looked::Ready => return Ok(connection),
             Looked::Moved(host, port) => server = at(&server, &host, port)?,
@@ -187,9 +219,10 @@ enum Looked {
 /// What has to be so before the first step.
 async fn look_at(
     connection: &mut MultiplexedConnection,
+    address: &str,
     keys: &[OwnKey],
     allow_eviction: bool,
-    is_cluster: bool,
+    named: Named,
 ) -> Result<Looked, StoreError> {
     let what = "looking at the server";
     let (mut ours, mut other) = (0, None);
@@ -224,10 +257,15 @@ async fn look_at(
     }
     let info: Result<String, RedisError> = redis::cmd("INFO").arg("everything").query_async(connection).await;
     let info = info.map_err(|error| classify_dial(error, what))?;
+    if named == Named::BySentinel && field(&info, "role") != Some("master") {
+        // Another Sentinel may know of another.
+        let what = format!("the server at {address}, which a Sentinel calls the primary, is a replica");
+        return Err(StoreError::Unavailable { what, source: None });
+    }
     if !allow_eviction {
         refuse_eviction(&info)?;
     }
-    if is_cluster && field(&info, "cluster_enabled") != Some("1") {
+    if named == Named::InCluster && field(&info, "cluster_enabled") != Some("1") {
         // Each would have elections of its own, and a leader of its own.
         let what = "several servers are named, and one of them is no member of a cluster: name one, or Sentinels and the \
                     name of their primary (?sentinel=...)";

@@ -240,6 +240,67 @@ async fn sentinels_that_hang_cost_no_leader_its_office_and_keep_no_candidate_out
     term.check().unwrap();
 }
 
+/// The first was cut off from the others: it has not heard of the failover, and cannot decide on
+/// one.
+#[tokio::test]
+async fn a_sentinel_that_names_a_server_which_is_gone_or_no_primary_is_not_the_last_one_asked() {
+    let mut primary = RedisServer::start().await;
+    let follows = format!("127.0.0.1 {}", primary.port());
+    let replica = RedisServer::start_with(&["--replicaof", &follows]).await;
+    let stale = RedisServer::start_sentinel(&primary).await;
+    assert_eq!(stale.cli(&["SENTINEL", "SET", "primary", "quorum", "2"]), "OK");
+    let informed = RedisServer::start_sentinel(&primary).await;
+    assert_eq!(informed.cli(&["SENTINEL", "REMOVE", "primary"]), "OK");
+    let url = format!("redis://{},{}?sentinel=primary", stale.endpoint(), informed.endpoint());
+    let store = RedisStore::from_url(&url).unwrap();
+    let session = store.open_session(LONG).await.unwrap();
+    let leading = held(&session.enlist(&jobs(), &entry(1)).await.unwrap());
+    let led = |server: &RedisServer| server.cli(&["HGETALL", "{incumbent}:h"]);
+    until("the replica has everything", async || led(&primary) == led(&replica)).await;
+    let named = |sentinel: &RedisServer| sentinel.cli(&["SENTINEL", "get-master-addr-by-name", "primary"]);
+    let was = named(&stale);
+
+    // Somebody else has replaced it.
+    let port = replica.port().to_string();
+    assert_eq!(replica.cli(&["REPLICAOF", "NO", "ONE"]), "OK");
+    assert_eq!(primary.cli(&["REPLICAOF", "127.0.0.1", &port]), "OK");
+    assert_eq!(informed.cli(&["SENTINEL", "MONITOR", "primary", "127.0.0.1", &port, "1"]), "OK");
+    renewed(&*session, &leading).await;
+    assert_eq!(named(&stale), was, "a replica by now");
+
+    primary.kill();
+    let store = RedisStore::from_url(&url).unwrap();
+    let other = within(store.open_session(LONG)).await.unwrap();
+    let behind = within(other.enlist(&jobs(), &entry(2))).await.unwrap();
+    let Place::Behind { ahead, .. } = &behind.place else { panic!("{behind:?}") };
+    assert_eq!((ahead.token, named(&stale)), (leading.token, was), "it is gone");
+    // Nor is it for news.
+    let mut watched = Watched::new(held(&behind), behind.office.version);
+    watched.ahead = Some(ahead.id.clone());
+    let wake = tokio::spawn(other.watch(&watched, behind.cursor));
+    until("it waits", async || store.watches() == 1).await;
+    session.withdraw(&leading, None).await.unwrap();
+    within(wake).await.unwrap().unwrap();
+}
+
+/// Two that know no better, which do not double what is asked of the server.
+#[tokio::test]
+async fn a_server_that_several_sentinels_name_is_asked_once_and_the_error_says_what_it_was() {
+    let primary = RedisServer::start().await;
+    let sentinels = [RedisServer::start_sentinel(&primary).await, RedisServer::start_sentinel(&primary).await];
+    for sentinel in &sentinels {
+        assert_eq!(sentinel.cli(&["SENTINEL", "SET", "primary", "quorum", "3"]), "OK");
+    }
+    let addresses = sentinels.each_ref().map(RedisServer::endpoint).join(",");
+    let store = RedisStore::from_url(&format!("redis://{addresses}?sentinel=primary")).unwrap();
+    assert_eq!(primary.cli(&["REPLICAOF", "127.0.0.1", "1"]), "OK");
+    let said = within(store.identity()).await.unwrap_err().to_string();
+    assert!(said.contains("is a replica") && said.contains(&primary.endpoint()), "{said}");
+    // Each dial asks for the types of eight keys, and a Sentinel never does.
+    let types = primary.cli(&["INFO", "commandstats"]);
+    assert!(types.contains("cmdstat_type:calls=8,"), "{types}");
+}
+
 /// A replica that was cut off may take over with what it has, as soon as it is back.
 #[tokio::test]
 async fn under_sentinels_nothing_is_kept_for_certain_though_no_replica_is_connected() {
