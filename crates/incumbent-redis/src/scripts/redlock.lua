@@ -227,6 +227,10 @@ if VERB == 'number' then
   if not lock or lock.session ~= session or lock.incarnation ~= incarnation or token <= lock.base then
     return answer('refused')
   end
+  -- One that comes late is of an attempt that was given up, and a later one may lead.
+  if attempt < lock.attempt then
+    return answer('refused')
+  end
   lock.token, lock.base = token, token
   -- It may not have heard what this attempt asked for first.
   asked_by(lock, attempt)

@@ -335,6 +335,9 @@ impl Model {
             return Reply::Refused;
         }
         if let Some(mut lock) = lock.filter(ours) {
+            if self.keeps(ServerRule::TokenByAttempt) && attempt < lock.attempt {
+                return Reply::Refused;
+            }
             (lock.token, lock.base) = (token, token);
             if self.keeps(ServerRule::TokenByAttempt) {
                 lock.attempt = lock.attempt.max(attempt);

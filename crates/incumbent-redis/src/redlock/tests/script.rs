@@ -198,7 +198,7 @@ impl Pair {
     }
 
     fn version(&mut self) -> Version {
-        Version(1 + self.rng.below(5))
+        Version(1 + self.rng.below(3))
     }
 
     fn acquire(&mut self) -> Verb {
@@ -211,7 +211,9 @@ impl Pair {
             0..3 => self.acquire(),
             3..6 => {
                 self.highest += self.rng.below(2);
-                Verb::Number { stay: self.stay(), attempt: self.attempt(), token: self.token() }
+                // Mostly of the newest attempt.
+                let attempt = if self.rng.below(4) == 0 { self.attempt() } else { 2 };
+                Verb::Number { stay: self.stay(), attempt, token: self.token() }
             }
             6 => {
                 let (session, ttl, named) = (self.stay().session, self.ttl(), vec![self.held(), self.held()]);
@@ -371,6 +373,7 @@ const FLAWS: &[Flaw] = &[
         "if not lock or lock.session ~= session or lock.incarnation ~= incarnation then",
     ),
     ("or token <= lock.base then", "or token < lock.base then"),
+    ("if attempt < lock.attempt then\n    return", "if false then\n    return"),
     ("lock.token, lock.base = token, token", "lock.token = token"),
     ("if counter < token then", "if false then"),
     ("if counter < token then", "if true then"),
