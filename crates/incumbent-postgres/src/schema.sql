@@ -818,18 +818,18 @@ BEGIN
         END IF;
     ELSE
         PERFORM pg_advisory_xact_lock_shared({schema}.fence_key_1(e));
-        -- A later statement sees what is committed by now in READ COMMITTED only; elsewhere a row
-        -- lock finds that the row has changed since (40001). It is given back at once, with the
-        -- block: who wants to raise the mark writes to the row while we are open.
-        IF current_setting('transaction_isolation') = 'read committed' THEN
-            SELECT m.token, m.store, greatest(m.token, m.wanted) AS lowest INTO stands
-                FROM {schema}.mark m WHERE m.election = e;
-        ELSE
+        -- A later statement sees what is committed by now; where there is one snapshot, a row lock
+        -- finds that the row has changed since (40001). It is given back at once, with the block:
+        -- who wants to raise the mark writes to the row while we are open.
+        IF {schema}.has_one_snapshot_1() THEN
             BEGIN
                 PERFORM FROM {schema}.mark m WHERE m.election = e FOR SHARE;
                 RAISE SQLSTATE 'IN000';
             EXCEPTION WHEN SQLSTATE 'IN000' THEN
             END;
+        ELSE
+            SELECT m.token, m.store, greatest(m.token, m.wanted) AS lowest INTO stands
+                FROM {schema}.mark m WHERE m.election = e;
         END IF;
     END IF;
     IF stands.store <> of OR token < stands.lowest THEN
@@ -882,6 +882,14 @@ BEGIN
 END
 $$;
 
+-- Whether all statements of the transaction see what the first one saw. READ UNCOMMITTED is another
+-- word for READ COMMITTED.
+CREATE OR REPLACE FUNCTION {schema}.has_one_snapshot_1() RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted');
+END
+$$;
+
 -- Above READ COMMITTED a transaction does not see what was committed after its snapshot was taken,
 -- and nobody knows which of that was written behind a fence: 40001 at whatever it was.
 CREATE OR REPLACE FUNCTION {schema}.check_snapshot_1() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
@@ -890,7 +898,7 @@ DECLARE
     later bigint := pg_snapshot_xmax(seen)::text::bigint;
     has_committed boolean := false;
 BEGIN
-    IF current_setting('transaction_isolation') = 'read committed' THEN
+    IF NOT {schema}.has_one_snapshot_1() THEN
         RETURN;
     END IF;
     has_committed := EXISTS (SELECT FROM pg_snapshot_xip(seen) id WHERE pg_xact_status(id) = 'committed');
