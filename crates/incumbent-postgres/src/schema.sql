@@ -1060,6 +1060,9 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 BEGIN
     PERFORM {schema}.begin_step_1();
     RETURN QUERY SELECT r.token, r.store FROM {schema}.raise_in_time_1(e, t, of) r;
+    -- One that is repeated raises nothing, and locks the row all the same, which is a write: its commit
+    -- waits for the standby, where the wait of the first one was cancelled.
+    PERFORM FROM {schema}.mark m WHERE m.election = e FOR NO KEY UPDATE;
 END
 $$;
 

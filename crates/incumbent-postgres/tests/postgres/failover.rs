@@ -526,6 +526,35 @@ async fn a_wait_for_a_standby_that_was_cancelled_is_an_unknown_outcome() {
     }
 }
 
+/// By itself, as a library of before the sixth version asks for it, which announces nothing.
+#[tokio::test]
+async fn a_raise_that_is_repeated_after_its_wait_for_a_standby_was_cancelled_waits_again() {
+    let server = PostgresServer::start().await;
+    let session = store(&server.url()).open_session(20 * TTL).await.unwrap();
+    let leads = held(&session.enlist(&name("raised"), &entry(1)).await.unwrap());
+    let raise = format!(
+        "SELECT token FROM incumbent.raise_mark_1(convert_to('{}', 'UTF8'), {}, '{}')",
+        leads.election,
+        leads.token,
+        session.store_id()
+    );
+    waits_for_standbys(&server, "nobody").await;
+    let waiting = "FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE '%raise_mark_1(%'";
+    let marks = "SELECT token FROM incumbent.mark";
+    for time in ["first", "second"] {
+        let (client, raise) = (raw(&server.url()).await, raise.clone());
+        let asked = tokio::spawn(async move { client.batch_execute(&raise).await });
+        until("it waits for the standby", async || {
+            assert!(!asked.is_finished(), "the {time} one is answered");
+            server.sql(&format!("SELECT count(*) {waiting}")) == "1"
+        })
+        .await;
+        server.sql(&format!("SELECT count(pg_cancel_backend(pid)) {waiting}"));
+        asked.await.unwrap().expect("the server only warns of it");
+        assert_eq!(server.sql(marks), leads.token.to_string());
+    }
+}
+
 /// Renewals hang then, and only those who read are answered: they say why.
 #[tokio::test]
 async fn a_standby_that_is_waited_for_and_is_not_there_is_named_to_those_who_look() {
