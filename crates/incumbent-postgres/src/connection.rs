@@ -20,7 +20,7 @@ use tokio_postgres::{AsyncMessage, Client, Notification, SimpleQueryRow};
 
 use crate::connector::{Connecting, Connector, Messages, named};
 use crate::error::{classify, is_full, is_undefined_function};
-use crate::message::{BEGIN, ask, ask_and_commit_first};
+use crate::message::{Answer, ask, ask_and_commit_first, ask_and_tell};
 use crate::schema::{Dialled, Found, Schema};
 
 /// How long a connection may take to come up, the schema included.
@@ -121,11 +121,11 @@ impl Link {
                 ready = link.ready_for(effect, &step) => ready?,
             };
             let what = named(what, &*link.connector);
-            let rows = {
+            let Answer { rows, is_whole } = {
                 let mut answer = pin!(open.step(&what, effect, &step, &link.schema));
                 tokio::select! {
                     biased;
-                    rows = &mut answer => rows?,
+                    answered = &mut answer => answered?,
                     _ = &mut given_up => {
                         drop(turn);
                         timeout(LINGER, answer).await.map_err(|error| StoreError::unknown(&*what, error))??
@@ -134,7 +134,9 @@ impl Link {
             };
             // It is back only with its answer: one that was refused in the middle of a transaction
             // leaves nothing to the next call.
-            link.put_back(open);
+            if is_whole {
+                link.put_back(open);
+            }
             Ok(rows)
         });
         let ended = call.await;
@@ -305,24 +307,18 @@ impl Open {
         !self.client.is_closed()
     }
 
-    async fn step(
-        &self,
-        what: &str,
-        effect: Effect,
-        step: &Step,
-        schema: &Schema,
-    ) -> Result<Vec<SimpleQueryRow>, StoreError> {
+    async fn step(&self, what: &str, effect: Effect, step: &Step, schema: &Schema) -> Result<Answer, StoreError> {
         let unconfirmed = self.unconfirmed.load(Ordering::SeqCst);
         let answer = match step {
-            Step::OfServer(step) | Step::LocksNothing(step) => ask(&self.client, BEGIN, step, "COMMIT").await,
+            Step::OfServer(step) | Step::LocksNothing(step) => ask(&self.client, step).await,
             Step::Reads { newest, older } => {
                 let step = if self.found.is_ready() { newest } else { older };
-                ask(&self.client, BEGIN, step, "COMMIT").await
+                ask(&self.client, step).await
             }
             Step::Locks(step) => ask_and_commit_first(&self.client, step).await,
-            Step::LocksAndTells { step, tell } => ask(&self.client, BEGIN, step, &format!("COMMIT; {tell}")).await,
+            Step::LocksAndTells { step, tell } => ask_and_tell(&self.client, step, tell).await,
         };
-        let rows = answer.map_err(|refusal| match &self.found {
+        let answer = answer.map_err(|refusal| match &self.found {
             Found::Older { version, owner, .. } if is_undefined_function(&refusal) => {
                 schema.too_old(what, *version, owner)
             }
@@ -333,7 +329,7 @@ impl Open {
                 format!("{what}: the wait for a standby was cancelled, and the change may be lost with the server");
             return Err(StoreError::OutcomeUnknown { what, source: None });
         }
-        Ok(rows)
+        Ok(answer)
     }
 }
 
@@ -470,20 +466,19 @@ mod tests {
     }
 
     /// What comes of a query whose answer is well, but for the number of statements that were run.
-    async fn answered(completed: usize, after: &str) -> Result<Vec<SimpleQueryRow>, Refusal> {
+    async fn answered(completed: usize) -> Result<Answer, Refusal> {
         let (open, mut server) = connected().await;
         let serve = async {
             let query = asked(&mut server).await;
             answer(&mut server, &query, completed).await;
         };
-        tokio::join!(ask(&open.client, "", "SELECT true", after), serve).0
+        tokio::join!(ask(&open.client, "SELECT true"), serve).0
     }
 
     #[tokio::test]
     async fn a_step_whose_commit_is_not_answered_is_not_believed() {
-        assert!(matches!(answered(1, "COMMIT").await, Err(Refusal::Foreign)));
-        assert_eq!(answered(2, "COMMIT").await.unwrap().len(), 1);
-        assert_eq!(answered(1, "").await.unwrap().len(), 1);
+        assert!(matches!(answered(1).await, Err(Refusal::Foreign)));
+        assert_eq!(answered(2).await.unwrap().rows.len(), 1);
     }
 
     fn schema() -> Schema {
@@ -491,7 +486,7 @@ mod tests {
     }
 
     /// What comes of a step that locks, if the server gives it up after so many statements.
-    async fn given_up_after(completed: usize, effect: Effect) -> Result<Vec<SimpleQueryRow>, StoreError> {
+    async fn given_up_after(completed: usize, effect: Effect) -> Result<Answer, StoreError> {
         let (open, mut server) = connected().await;
         let (step, schema) = (Step::Locks("SELECT step()".to_owned()), schema());
         let serve = async {
@@ -509,14 +504,16 @@ mod tests {
         let (step, schema) = (Step::Locks("SELECT step()".to_owned()), schema());
         let serve = async {
             let query = asked(&mut server).await;
-            answer(&mut server, &query, 7).await;
+            answer(&mut server, &query, 8).await;
             query
         };
-        let (rows, query) = tokio::join!(open.step("a step", Effect::Write, &step, &schema), serve);
-        assert_eq!(rows.unwrap().len(), 1, "other statements answer, too");
+        let (answered, query) = tokio::join!(open.step("a step", Effect::Write, &step, &schema), serve);
+        let answered = answered.unwrap();
+        assert_eq!((answered.rows.len(), answered.is_whole), (1, true), "other statements answer, too");
         let words = |statement: &str| statement.split_whitespace().next().map(str::to_owned);
         let statements = Vec::from_iter(query.trim_end_matches('\0').split(';').filter_map(words));
-        let sends_rows_late = ["BEGIN", "SELECT", "CLOSE", "DECLARE", "MOVE", "COMMIT", "SELECT", "FETCH", "CLOSE"];
+        let sends_rows_late =
+            ["BEGIN", "SELECT", "CLOSE", "DECLARE", "MOVE", "COMMIT", "SELECT", "FETCH", "CLOSE", "COMMIT"];
         assert_eq!(statements, sends_rows_late, "{query}");
 
         // Behind the proof: CLOSE, DECLARE, MOVE, COMMIT, SELECT, FETCH.
@@ -529,7 +526,8 @@ mod tests {
                 error => panic!("after {completed}: {error:?}"),
             }
         }
-        assert_eq!(given_up_after(6, Effect::Write).await.unwrap().len(), 1, "all of it has come");
+        let all_rows = given_up_after(6, Effect::Write).await.unwrap();
+        assert_eq!((all_rows.rows.len(), all_rows.is_whole), (1, false), "all of it has come");
     }
 
     /// There is no server.
@@ -564,7 +562,7 @@ mod tests {
         let call = link.call("writing", Effect::Write, step);
         let serve = async {
             let query = asked(&mut server).await;
-            answer(&mut server, &query, 3).await;
+            answer(&mut server, &query, 4).await;
             query
         };
         let both = timeout(LINGER, async { tokio::join!(call, serve) });
@@ -573,9 +571,28 @@ mod tests {
         let statements = Vec::from_iter(query.trim_end_matches('\0').split(';').map(str::trim));
         let [begin, _, rest @ ..] = &statements[..] else { panic!("{query}") };
         assert!(begin.starts_with("BEGIN "), "{query}");
-        assert_eq!(rest, ["SELECT step()", "COMMIT", "SELECT tell()"]);
+        assert_eq!(rest, ["SELECT step()", "COMMIT AND CHAIN", "SELECT tell()", "COMMIT"]);
         let silent = timeout(Duration::from_secs(1), server.read_u8()).await;
         assert!(silent.is_err(), "nothing else is sent: {silent:?}");
+        assert_eq!(link.idle.lock().unwrap().len(), 1);
+    }
+
+    /// What has failed is still open on it.
+    #[tokio::test(start_paused = true)]
+    async fn a_hint_or_a_cursor_that_fails_behind_the_commit_costs_its_connection_and_not_the_answer() {
+        let tells = Step::LocksAndTells { step: "SELECT step()".to_owned(), tell: "SELECT tell()".to_owned() };
+        for (step, completed) in [(tells, 2), (Step::Locks("SELECT step()".to_owned()), 6)] {
+            let (open, mut server) = connected().await;
+            let link = link([open]);
+            let serve = async {
+                let query = asked(&mut server).await;
+                let error = message(b'E', b"SERROR\0VERROR\0C55P03\0Mit took too long\0\0");
+                answer_and(&mut server, &query, completed, &error).await;
+            };
+            let (rows, ()) = tokio::join!(link.call("writing", Effect::Write, step), serve);
+            assert_eq!(rows.unwrap().len(), 1, "{completed}");
+            assert_eq!(link.idle.lock().unwrap().len(), 0, "{completed}: others are given what is left");
+        }
     }
 
     #[tokio::test(start_paused = true)]

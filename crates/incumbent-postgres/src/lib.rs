@@ -38,7 +38,8 @@
 //!   expression that locks the election and then reads the line works on what was there before it
 //!   waited, and removes the entry of a leader that has just been renewed. So each step is a
 //!   `VOLATILE` function, and refuses every isolation level but READ COMMITTED (SQLSTATE `IN001`).
-//!   Each message begins its transaction itself: a role's defaults may be other ones.
+//!   Each message begins its transaction itself, and chains to it what follows the commit: a role's
+//!   defaults may be other ones, with which it may not write, or waits for others.
 //! - **A guard stands in a statement after the lock.** In the same one it is looked at before the
 //!   wait, and not again if the other changed nothing: that revives an expired session.
 //! - **The dead are removed with their sessions**, which are locked for it without waiting: a

@@ -718,8 +718,10 @@ BEGIN
             WHERE x.name = e AND x.office_version = currval('{schema}.number')) THEN
         RETURN;
     END IF;
-    -- It is a hint: nobody waits for a disk or a standby.
+    -- It is a hint: nobody waits for a disk or a standby, nor for long for others who do, and keep that
+    -- lock meanwhile. (It is taken at our commit, where these still count.)
     PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM set_config('lock_timeout', '2s', true);
     PERFORM pg_notify(
         (SELECT id FROM {schema}.store),
         encode(e, 'hex') || ' ' || what || coalesce(t::text, '') || CASE WHEN what IN ('g', 'e')

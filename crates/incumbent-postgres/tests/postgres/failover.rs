@@ -666,6 +666,55 @@ async fn a_proof_of_hearing_that_hangs_does_not_hold_up_calls_for_long() {
     commit.abort();
 }
 
+/// The same for what is told of a step, which itself is committed: the standby has its commit, and is
+/// slow to apply it, and for that only others wait.
+#[tokio::test]
+async fn a_step_is_answered_though_what_is_told_of_it_cannot_be_committed() {
+    let Two { primary, standby } = Two::start(true, TTL).await;
+    let session = store(&primary.url()).open_session(20 * TTL).await.unwrap();
+    let leads = held(&session.enlist(&name("told"), &entry(1)).await.unwrap());
+    standby.sql("SELECT pg_wal_replay_pause()");
+    until("it is slow", async || standby.sql("SELECT pg_is_wal_replay_paused()") == "t").await;
+    let in_the_way = raw(&primary.url()).await;
+    in_the_way.batch_execute("SET synchronous_commit = remote_apply").await.unwrap();
+    let commit = tokio::spawn(async move { in_the_way.batch_execute("CREATE TABLE a (); NOTIFY a").await });
+    until("it waits", async || {
+        primary.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'") == "1"
+    })
+    .await;
+    within(session.withdraw(&leads, None)).await.unwrap();
+    assert_eq!(primary.sql("SELECT count(*) FROM incumbent.entry"), "0");
+    assert!(!commit.is_finished(), "the case is no case: it no longer waits");
+    standby.sql("SELECT pg_wal_replay_resume()");
+    within(commit).await.unwrap().unwrap();
+}
+
+/// Those of a role for reports, say: what begins with them waits until all who write as
+/// SERIALIZABLE have ended.
+#[tokio::test]
+async fn the_defaults_of_a_role_for_transactions_hold_up_no_step_and_no_new_connection() {
+    let server = crate::harness::shared().await;
+    let url = format!("{}?schema=of_reports", server.url());
+    make(&store(&url)).await;
+    server.sql("CREATE ROLE reports LOGIN");
+    for default in ["isolation = serializable", "read_only = on", "deferrable = on"] {
+        server.sql(&format!("ALTER ROLE reports SET default_transaction_{default}"));
+    }
+    server.sql("GRANT USAGE ON SCHEMA of_reports TO reports");
+    server.sql("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA of_reports TO reports");
+    let writes = raw(&server.url()).await;
+    writes.batch_execute("BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM of_reports.session").await.unwrap();
+    let store = store(&url.replace("postgres@", "reports@"));
+    let session = within(store.open_session(20 * TTL)).await.unwrap();
+    let leads = held(&within(session.enlist(&name("reports"), &entry(1))).await.unwrap());
+    within(session.renew(std::slice::from_ref(&leads))).await.unwrap();
+    assert_eq!(within(store.line(&leads.election, 1)).await.unwrap().entries.len(), 1);
+    within(store.promises()).await.unwrap();
+    within(session.withdraw(&leads, None)).await.unwrap();
+    within(session.close()).await.unwrap();
+    writes.batch_execute("COMMIT").await.unwrap();
+}
+
 #[tokio::test]
 async fn a_call_that_nobody_polls_and_nobody_gives_up_holds_up_no_other() {
     let store = store(&crate::harness::shared().await.url());
