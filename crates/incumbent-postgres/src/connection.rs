@@ -57,18 +57,20 @@ pub(crate) struct Link {
     dialling: tokio::sync::Mutex<Option<JoinHandle<Result<Open, StoreError>>>>,
 }
 
-/// A statement that is a transaction of its own, and how much may be sent of its answer before the
-/// commit: see [`ask_and_commit_first`].
+/// A statement that is a transaction of its own, and when the rows of its answer are sent: see
+/// [`ask_and_commit_first`].
 pub(crate) enum Step {
-    /// It asks the server, and nothing of the schema.
+    /// At once: it asks the server, and nothing of the schema.
     OfServer(String),
-    /// It keeps nobody waiting, however long it takes: its rows are sent as they are found.
-    LocksNothing(String),
+    /// At once: they are a word or two, which the server need not wait to send, and it has locked
+    /// nothing that others wait for meanwhile.
+    Short(String),
+    /// Once it is committed: it has locked what others wait for, or it answers at length, and who
+    /// changes the schema waits for all who read it.
+    CommitsFirst(String),
     /// The same, with what asks a schema of an older version.
     Reads { newest: String, older: String },
-    /// Its rows are sent once it is committed.
-    Locks(String),
-    /// Its answer is a word or a number. What is told of it is sent with it, and runs as a
+    /// At once: they are a word or a number. What is told of it is sent with it, and runs as a
     /// transaction of its own once the step is committed.
     LocksAndTells { step: String, tell: String },
 }
@@ -310,12 +312,12 @@ impl Open {
     async fn step(&self, what: &str, effect: Effect, step: &Step, schema: &Schema) -> Result<Answer, StoreError> {
         let unconfirmed = self.unconfirmed.load(Ordering::SeqCst);
         let answer = match step {
-            Step::OfServer(step) | Step::LocksNothing(step) => ask(&self.client, step).await,
+            Step::OfServer(step) | Step::Short(step) => ask(&self.client, step).await,
+            Step::CommitsFirst(step) => ask_and_commit_first(&self.client, step).await,
             Step::Reads { newest, older } => {
                 let step = if self.found.is_ready() { newest } else { older };
-                ask(&self.client, step).await
+                ask_and_commit_first(&self.client, step).await
             }
-            Step::Locks(step) => ask_and_commit_first(&self.client, step).await,
             Step::LocksAndTells { step, tell } => ask_and_tell(&self.client, step, tell).await,
         };
         let answer = answer.map_err(|refusal| match &self.found {
@@ -488,7 +490,7 @@ mod tests {
     /// What comes of a step that locks, if the server gives it up after so many statements.
     async fn given_up_after(completed: usize, effect: Effect) -> Result<Answer, StoreError> {
         let (open, mut server) = connected().await;
-        let (step, schema) = (Step::Locks("SELECT step()".to_owned()), schema());
+        let (step, schema) = (Step::CommitsFirst("SELECT step()".to_owned()), schema());
         let serve = async {
             let query = asked(&mut server).await;
             let error = message(b'E', b"SERROR\0VERROR\0C57014\0Mit took too long\0\0");
@@ -501,7 +503,7 @@ mod tests {
     async fn a_step_that_locks_is_committed_before_its_rows_are_sent_and_one_whose_rows_are_lost_is_not_said_to_be_undone()
      {
         let (open, mut server) = connected().await;
-        let (step, schema) = (Step::Locks("SELECT step()".to_owned()), schema());
+        let (step, schema) = (Step::CommitsFirst("SELECT step()".to_owned()), schema());
         let serve = async {
             let query = asked(&mut server).await;
             answer(&mut server, &query, 8).await;
@@ -548,7 +550,7 @@ mod tests {
     }
 
     async fn read(link: &Arc<Link>) -> Result<usize, StoreError> {
-        let rows = link.call("reading", Effect::None, Step::LocksNothing("SELECT true".to_owned())).await;
+        let rows = link.call("reading", Effect::None, Step::Short("SELECT true".to_owned())).await;
         rows.map(|rows| rows.len())
     }
 
@@ -581,7 +583,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_hint_or_a_cursor_that_fails_behind_the_commit_costs_its_connection_and_not_the_answer() {
         let tells = Step::LocksAndTells { step: "SELECT step()".to_owned(), tell: "SELECT tell()".to_owned() };
-        for (step, completed) in [(tells, 2), (Step::Locks("SELECT step()".to_owned()), 6)] {
+        for (step, completed) in [(tells, 2), (Step::CommitsFirst("SELECT step()".to_owned()), 6)] {
             let (open, mut server) = connected().await;
             let link = link([open]);
             let serve = async {

@@ -90,7 +90,7 @@ impl PostgresFence {
         let _ = Mark::reset(store, reason)?;
         let inner = &self.store.inner;
         let sql = inner.schema.call("reset_mark_1", &[&bytes(&self.election), &store.as_str()]);
-        let rows = inner.raises.call("resetting the mark", Effect::Write, Step::Locks(sql)).await?;
+        let rows = inner.raises.call("resetting the mark", Effect::Write, Step::CommitsFirst(sql)).await?;
         let was = rows.first().map(read).transpose()?;
         log_reset(&self.election, was.as_ref(), store, reason);
         Ok(())
@@ -103,7 +103,7 @@ impl PostgresFence {
         // through already, and a leader of the past cannot keep it waiting with new ones.
         for (what, function) in [("announcing the mark", "want_mark_1"), ("raising the mark", "raise_mark_1")] {
             let sql = inner.schema.call(function, &[&bytes(&self.election), &number(to.token), &to.store.as_str()]);
-            let rows = inner.raises.call(what, Effect::Write, Step::Locks(sql)).await?;
+            let rows = inner.raises.call(what, Effect::Write, Step::CommitsFirst(sql)).await?;
             Mark::admit(Some(&read(one(&rows)?)?), to)?;
         }
         Ok(())

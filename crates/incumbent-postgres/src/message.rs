@@ -68,10 +68,10 @@ pub(crate) async fn look(client: &Client, query: &str) -> Result<Vec<SimpleQuery
 /// The server sends what does not fit into its buffer (8 KiB) while it computes the rest, and waits
 /// without an end where nobody reads: a process that is stopped, a link that is cut. Were the
 /// transaction still open then, all that it has locked would stay so: the session that is renewed,
-/// which nobody could find expired, or an election. So the query fills a cursor that outlives the
-/// transaction (`MOVE` sends no row), and until the commit a few hundred bytes have come. A
-/// function in FROM is run once: what it has answered is kept, and not computed again at the
-/// commit.
+/// which nobody could find expired, an election, or the tables, which nobody could change. So the
+/// query fills a cursor that outlives the transaction (`MOVE` sends no row), and until the commit a
+/// few hundred bytes have come. A function in FROM is run once: what it has answered is kept, and
+/// not computed again at the commit.
 ///
 /// So the rows say what they would say if they came at once, what was so under the locks, and prove
 /// the same: they come later, when the renewal or the place in line that they tell of is already

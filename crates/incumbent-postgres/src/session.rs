@@ -45,7 +45,7 @@ impl PostgresSession {
     async fn renew(&self, held: &[Held]) -> Result<Renewal, StoreError> {
         let renew = self.store.schema.call("renew_1", &[&&self.id[..]]);
         // On a connection of its own: others may wait for a lock.
-        let rows = self.store.renewals.call("proving that we live", Effect::Write, Step::Locks(renew)).await?;
+        let rows = self.store.renewals.call("proving that we live", Effect::Write, Step::CommitsFirst(renew)).await?;
         let (mut renewal, ahead) = answer::renewal(&rows, held)?;
         renewal.behind = self.still_behind(held, &ahead);
         self.renewed.send_replace(Renewed { at: Some(Instant::now()), ahead });
@@ -95,7 +95,7 @@ impl PostgresSession {
         let sql = self.store.schema.call("standing_1", &[&&self.id[..], &bytes(&held.election), &number(held.token)]);
         // It may write all the same: it leaps on another server, and removes a dead one ahead. It
         // does nothing twice, so that nobody need know whether it did.
-        let asked = self.store.calls.call("asking where we stand", Effect::None, Step::Locks(sql));
+        let asked = self.store.calls.call("asking where we stand", Effect::None, Step::CommitsFirst(sql));
         self.stands(&held.election, &asked.await?)
     }
 

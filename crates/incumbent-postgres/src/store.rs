@@ -133,12 +133,12 @@ impl fmt::Debug for PostgresStore {
 
 impl Inner {
     pub(crate) async fn write(&self, what: &'static str, sql: String) -> Result<Vec<SimpleQueryRow>, StoreError> {
-        self.calls.call(what, Effect::Write, Step::Locks(sql)).await
+        self.calls.call(what, Effect::Write, Step::CommitsFirst(sql)).await
     }
 
-    /// What is asked again if it has failed.
+    /// What is asked again if it has failed, and answered in a word or two.
     pub(crate) async fn read(&self, what: &'static str, sql: String) -> Result<Vec<SimpleQueryRow>, StoreError> {
-        self.calls.call(what, Effect::None, Step::LocksNothing(sql)).await
+        self.calls.call(what, Effect::None, Step::Short(sql)).await
     }
 
     /// A write, and what is told of it, in one round trip.
@@ -224,7 +224,8 @@ impl Inner {
 
     async fn elections(&self, limit: usize) -> Result<Vec<ElectionName>, StoreError> {
         let sql = self.schema.call("elections_1", &[&i64::try_from(limit).unwrap_or(i64::MAX)]);
-        let rows = unless_missing(self.read("listing the elections", sql).await)?.unwrap_or_default();
+        let read = self.calls.call("listing the elections", Effect::None, Step::CommitsFirst(sql)).await;
+        let rows = unless_missing(read)?.unwrap_or_default();
         rows.iter().map(|row| answer::election(column(row, "name")?)).collect()
     }
 
@@ -324,7 +325,7 @@ fn unless_missing<T>(read: Result<T, StoreError>) -> Result<Option<T>, StoreErro
 /// A hint: those whom it does not reach look for themselves. Calls may wait behind it, so it is
 /// given up where nobody else would.
 async fn tell(calls: Arc<Link>, tell: String) {
-    let told = calls.call("telling others", Effect::None, Step::LocksNothing(tell));
+    let told = calls.call("telling others", Effect::None, Step::Short(tell));
     let _ = tokio::time::timeout(TELL_WITHIN, told).await;
 }
 

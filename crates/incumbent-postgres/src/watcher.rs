@@ -440,7 +440,7 @@ impl Shared {
     /// Which store the calls go to.
     async fn store_of_calls(&self) -> Result<String, StoreError> {
         let about = self.schema.call("about", &[]);
-        let rows = self.calls.call("asking who is there", Effect::None, Step::LocksNothing(about)).await?;
+        let rows = self.calls.call("asking who is there", Effect::None, Step::Short(about)).await?;
         Ok(column::<&str>(one(&rows)?, "id")?.to_owned())
     }
 
@@ -453,7 +453,7 @@ impl Shared {
         let tell = format!("SELECT pg_catalog.pg_notify('{channel}', '{word}')");
         let told = async {
             open.client.batch_execute(&format!("LISTEN \"{channel}\"")).await.is_ok()
-                && self.calls.call("telling ourselves", Effect::None, Step::LocksNothing(tell)).await.is_ok()
+                && self.calls.call("telling ourselves", Effect::None, Step::Short(tell)).await.is_ok()
         };
         // Watches wait until it is known, and calls may wait behind it: it is given up.
         if !timeout(PROOF_WITHIN, told).await.unwrap_or(false) {

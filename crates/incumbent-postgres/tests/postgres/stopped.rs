@@ -77,6 +77,7 @@ struct Case {
     schema: &'static str,
     election: ElectionName,
     stopped: Arc<AtomicBool>,
+    observer: PostgresStore,
     member: Arc<dyn Session>,
     other: Arc<dyn Session>,
 }
@@ -88,9 +89,9 @@ impl Case {
         let file = server.scratch().path().join(format!(".s.PGSQL.{}", server.port()));
         let over_file = OverFile { file, stopped: Arc::default() };
         let stopped = over_file.stopped.clone();
-        let member = PostgresStore::over(over_file, &PostgresOptions::new().schema(schema)).unwrap();
-        let member = member.open_session(100 * TTL).await.unwrap();
-        Case { server, schema, election: name("stopped"), stopped, member, other }
+        let observer = PostgresStore::over(over_file, &PostgresOptions::new().schema(schema)).unwrap();
+        let member = observer.open_session(100 * TTL).await.unwrap();
+        Case { server, schema, election: name("stopped"), stopped, observer, member, other }
     }
 
     async fn enlist(&self, session: &Arc<dyn Session>, number: u128) -> Held {
@@ -115,6 +116,14 @@ impl Case {
     fn has_a_long_record(&self) {
         self.sql(&format!(
             "UPDATE {{schema}}.election SET office = convert_to(repeat('x', {LONG}), 'UTF8'), office_version = 1"
+        ));
+    }
+
+    /// There are many more, with long names and short records.
+    fn is_one_of_many(&self) {
+        self.sql(&format!(
+            "INSERT INTO {{schema}}.election (name, office, office_version) \
+             SELECT convert_to(repeat('many ', 50) || k, 'UTF8'), 'x', 1 FROM generate_series(1, {MANY}) k"
         ));
     }
 
@@ -144,6 +153,11 @@ impl Case {
                 .map(|table| self.sql(&format!("SELECT count(*) FROM (SELECT FROM {{schema}}.{table} {lock}) AS rows")))
         });
         assert_eq!(rows, free, "{step}: what others need is locked, in the order store, election, session, entry");
+        let by = hangs.replace("count(*)", "pid");
+        let tables = format!("SELECT count(*) FROM pg_locks WHERE relation IS NOT NULL AND pid IN ({by})");
+        assert_eq!(self.sql(&tables), "0", "{step}: nobody can bring the schema up to date");
+        let looks_back = hangs.replace("count(*)", "count(backend_xmin)");
+        assert_eq!(self.sql(&looks_back), "0", "{step}: what is renewed meanwhile cannot be cleaned up");
         assert_eq!(self.sql(&hangs), "1", "the case is no case: the answer hangs no longer");
         assert!(!asking.is_finished());
     }
@@ -209,4 +223,23 @@ async fn one_that_is_stopped_while_it_closes_its_session_holds_up_nobody() {
     let closing = tokio::spawn(async move { member.close().await });
     case.is_over_though_its_answer_hangs("close_1", &closing).await;
     assert_eq!(case.sql("SELECT count(*) FROM {schema}.entry"), "1");
+}
+
+/// Whoever brings the schema up to date would wait for it, and all others behind that.
+#[tokio::test]
+async fn an_observer_that_is_stopped_while_it_reads_holds_up_no_newer_version() {
+    let case = Case::new("stopped_line").await;
+    case.enlist(&case.other, 1).await;
+    case.has_a_long_record();
+    case.stop();
+    let (observer, election) = (case.observer.clone(), case.election.clone());
+    let line = tokio::spawn(async move { observer.line(&election, 9).await });
+    case.is_over_though_its_answer_hangs("line_4", &line).await;
+
+    let case = Case::new("stopped_elections").await;
+    case.is_one_of_many();
+    case.stop();
+    let observer = case.observer.clone();
+    let elections = tokio::spawn(async move { observer.elections(MANY).await });
+    case.is_over_though_its_answer_hangs("elections_1", &elections).await;
 }
