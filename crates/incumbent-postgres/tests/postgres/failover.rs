@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::fence::LEVELS;
 use crate::harness::{
-    TTL, asked, entry, held, lead, make, name, raw, sqlstate, stand_for, store, until, until_blocked,
+    TTL, asked, entry, held, is_blocked, lead, make, name, raw, sqlstate, stand_for, store, until, until_blocked,
     waits_for_standbys, within,
 };
 
@@ -360,6 +361,44 @@ async fn a_leap_that_is_rolled_back_is_none() {
     assert_eq!(stands_at(), before);
     server.sql("SELECT incumbent.open_1(1000000)");
     assert_ne!(stands_at(), before);
+}
+
+/// The second would end the session that the first has opened.
+#[tokio::test]
+async fn of_two_first_steps_at_once_on_another_server_one_leaps() {
+    let server = PostgresServer::start().await;
+    make(&store(&server.url())).await;
+    let (first, other) = (raw(&server.url()).await, raw(&server.url()).await);
+    let other = Arc::new(other);
+    let open = "SELECT incumbent.open_1(60000000)";
+    until("one has waited for the other", async || {
+        server.sql("UPDATE incumbent.store SET history = 'another'");
+        first.batch_execute(&format!("BEGIN; {open}")).await.unwrap();
+        let second = tokio::spawn({
+            let other = other.clone();
+            async move { other.batch_execute(open).await }
+        });
+        until("it waits, or has given up", async || is_blocked(&server, "open_1") || second.is_finished()).await;
+        first.batch_execute("COMMIT").await.unwrap();
+        let second = sqlstate(within(second).await.unwrap());
+        // On a slow machine it gives up waiting.
+        assert!(matches!(second.as_deref(), None | Some("55P03")), "{second:?}");
+        second.is_none()
+    })
+    .await;
+    assert_eq!(server.sql("SELECT count(*) FROM incumbent.session"), "2");
+}
+
+/// How far a leap goes grows with the time since the last one, which then is less than none.
+#[tokio::test]
+async fn numbers_leap_up_though_the_clock_was_put_back_since_the_last_leap() {
+    let server = crate::harness::shared().await;
+    make(&store(&format!("{}?schema=leaps_up", server.url()))).await;
+    let stands_at = || server.sql("SELECT last_value FROM leaps_up.number").parse::<u64>().unwrap();
+    let before = stands_at();
+    server.sql("UPDATE leaps_up.store SET history = 'another', leapt_at = leapt_at + interval '1 day'");
+    server.sql("SELECT leaps_up.open_1(1000000)");
+    assert!(stands_at() >= before + (1 << 32), "{} after {before}", stands_at());
 }
 
 /// What was answered is on the standby that confirms: a leader with a longer TTL than the usual one

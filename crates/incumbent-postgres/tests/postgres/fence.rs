@@ -162,13 +162,14 @@ async fn raise_in_transaction(client: &Client, level: &str, fixture: &Fixture) {
 /// A new leader looks what is left to do, and its first transaction raises the mark.
 #[tokio::test]
 async fn a_new_leader_that_raises_the_mark_sees_all_that_the_one_before_has_written() {
-    let (old, new) = (client().await, Writer::new().await);
+    let (old, new, other) = (client().await, Writer::new().await, client().await);
     // With a number of its own from the beginning, as one that has asked another fence before, its
-    // transaction is not the newest when it asks.
-    let cases = LEVELS
-        .into_iter()
-        .flat_map(|level| [(0, false), (0, true), (1, true), (1, false), (2, false)].map(|case| (level, case)));
-    for (level, (when, is_numbered)) in cases {
+    // transaction is not the newest when it asks. And its snapshot lists those that are open only
+    // if one that is newer has been committed.
+    let [plain, numbered, listed] = [(false, false), (true, false), (false, true)];
+    let cases = [(0, plain), (0, numbered), (1, numbered), (1, plain), (1, listed), (2, plain), (2, listed)];
+    let cases = LEVELS.into_iter().flat_map(|level| cases.map(|case| (level, case)));
+    for (level, (when, (is_numbered, is_listed))) in cases {
         let fixture = Fixture::with_ttl("predecessor", 200 * TTL).await;
         fixture.raise(&fixture.old).await.unwrap();
         let job = format!("done_{:x}", incumbent_testkit::conformance::unique());
@@ -179,6 +180,9 @@ async fn a_new_leader_that_raises_the_mark_sees_all_that_the_one_before_has_writ
         fixture.sql(&old, &fixture.old).await.unwrap();
         if when > 0 {
             old.batch_execute(&write).await.unwrap();
+        }
+        if is_listed {
+            other.batch_execute("SELECT pg_current_xact_id()").await.unwrap();
         }
         begin(&new.client, level).await;
         if is_numbered {
@@ -203,13 +207,13 @@ async fn a_new_leader_that_raises_the_mark_sees_all_that_the_one_before_has_writ
             tokio::join!(fixture.sql(&new.client, &fixture.new), commit).0
         };
         if has_one_snapshot(level) {
-            assert_eq!(sqlstate(asked).as_deref(), Some("40001"), "{level}, {when}, {is_numbered}");
+            assert_eq!(sqlstate(asked).as_deref(), Some("40001"), "{level}, {when}, {is_numbered}, {is_listed}");
             raise_in_transaction(&new.client, level, &fixture).await;
             asked = Ok(());
         }
         asked.unwrap();
         let seen: i64 = new.client.query_one(&count, &[]).await.unwrap().get(0);
-        assert_eq!(seen, 1, "{level}, {when}, {is_numbered}: job 7 would be done again");
+        assert_eq!(seen, 1, "{level}, {when}, {is_numbered}, {is_listed}: job 7 would be done again");
         new.client.batch_execute("COMMIT").await.unwrap();
     }
 }
@@ -357,6 +361,10 @@ async fn a_token_of_another_election_locks_nobody_out() {
     one.sessions[1].close().await.unwrap();
     assert_eq!(asked(&other.new).await.as_deref(), Some("IN409"), "below what was drawn last");
     assert!(matches!(one.raise(&other.new).await, Err(FenceError::Stale { .. })));
+    // Nor does an older library, which announces nothing.
+    let (e, FencingToken { token, store }) = (format!("convert_to('{}', 'UTF8')", one.election), &other.new);
+    let older = format!("SELECT token > {token} FROM incumbent.raise_mark_1({e}, {token}, '{store}')");
+    assert_eq!(shared().await.sql(&older), "t", "it is told that it is stale");
     assert_eq!(asked(&one.old).await, None);
 }
 
