@@ -199,7 +199,8 @@ impl RedlockStore {
                 .to_owned(),
             "There is no line and no office record: pause, freeze, bench, end, transfer, resign and depose are refused, \
              and no election is listed. To move the office, stop the leader's process. Those who wait look for a free lock \
-             every tenth of the TTL."
+             every tenth of the TTL. While one of the servers hangs, each round takes as long as that, and the next \
+             leader comes up to three quarters of a TTL later."
                 .to_owned(),
         ];
         Ok(promises)
