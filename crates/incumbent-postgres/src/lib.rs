@@ -50,14 +50,14 @@
 //!   that. A commit that no standby confirmed since the wait for it was cancelled is an unknown
 //!   outcome (the server warns of it, whatever messages the role wants to see), and no call is ever
 //!   cancelled at the server.
-//! - **No row of a step that locks, or answers at length, is sent before its commit.** A server that
-//!   cannot send waits without an end: for a process that is stopped while its answer is on the
-//!   way, a cut link, a pooler in front of either. With the transaction open, such a renewal would
-//!   keep the session locked, and a dead leader in line, for as long; an enlistment the election,
-//!   and the leader's session; and a look at a long line the tables, so that nobody could bring the
-//!   schema up to date. So a step fills a cursor that outlives its transaction, and is read from
-//!   that behind the commit, in the same message. What it says is as of the transaction, so it
-//!   proves the same. Only what answers with a word or two goes without.
+//! - **No row of a step that locks, or answers at length, is sent before its commit.** A server
+//!   that cannot send waits without an end: for a process that is stopped while its answer is on
+//!   the way, a cut link, a pooler in front of either. With the transaction open, such a renewal
+//!   would keep the session locked, and a dead leader in line, for as long; an enlistment the
+//!   election, and the leader's session; and a look at a long line the tables, so that nobody could
+//!   bring the schema up to date. So a step fills a cursor that outlives its transaction, and is
+//!   read from that behind the commit, in the same message. What it says is as of the transaction,
+//!   so it proves the same. Only what answers with a word or two goes without.
 //! - **NOTIFY is a transaction of its own**, behind the write in the same message. Inside it, it
 //!   would take a lock of the whole cluster through the commit. What only an answer shows has a
 //!   message of its own: that another is first in line, for which nobody waits; and which entries

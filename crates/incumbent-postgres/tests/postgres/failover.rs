@@ -705,8 +705,8 @@ async fn a_proof_of_hearing_that_hangs_does_not_hold_up_calls_for_long() {
     commit.abort();
 }
 
-/// The same for what is told of a step, which itself is committed: the standby has its commit, and is
-/// slow to apply it, and for that only others wait.
+/// The same for what is told of a step, which itself is committed: the standby has its commit, and
+/// is slow to apply it, and for that only others wait.
 #[tokio::test]
 async fn a_step_is_answered_though_what_is_told_of_it_cannot_be_committed() {
     let Two { primary, standby } = Two::start(true, TTL).await;
