@@ -82,9 +82,10 @@
 //!   be forgotten). A wall clock that jumps ahead expires nobody who renews in time; one that jumps
 //!   back gives the dead no more time. Redis shows scripts no clock that does not jump; but clients
 //!   have one. Each step says what the store's clock showed in an earlier answer, and how long ago
-//!   that was heard: so much has passed at least. So it keeps up with the time while anybody asks
-//!   now and then. A night in which nobody did looks like a jump: the first who asks may be shown a
-//!   dead leader, for its TTL less half the shortest (half a TTL where all are alike).
+//!   that was heard: where the wall clock agrees, all of that has passed. So the store keeps up
+//!   with the time while anybody asks now and then. A night in which nobody did looks like a jump:
+//!   the first who asks may be shown a dead leader, for its TTL less half the shortest (half a TTL
+//!   where all are alike).
 //! - **Who is due to go?** Up to 200 sessions and tombstones. `enlist` and `standing` leave that to
 //!   the others, since they look for themselves at what they depend on: nobody leads past an
 //!   expired entry that is still there, and no tombstone counts whose time has passed.

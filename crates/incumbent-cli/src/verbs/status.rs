@@ -695,7 +695,7 @@ pub(super) fn servers_missing(servers: &Servers) -> Option<String> {
     let missing: Vec<_> = servers.missing.iter().map(|(server, why)| format!("{server} ({why})")).collect();
     let (count, spare) = (servers.count, servers.spare());
     let rest = match spare {
-        0 => "with one more there are no elections".to_owned(),
+        0 => "if another one is lost, there are no elections".to_owned(),
         _ => format!("{spare} more may be lost"),
     };
     let answering = servers.answering();

@@ -9,8 +9,8 @@ local FRESH, SESSION_STORE, KNOWN_STORE, KNOWN_CHANGE, KNOWN_LINEAGE = unpack(AR
 local PROVEN = ARGV[6] == 'proven'
 -- Whether replicas are to confirm the step.
 local CONFIRMED = ARGV[7] == 'waited'
--- What the store's clock shows by now at least, as far as the caller knows: what it was shown there
--- last, and how long ago that was. That is old when it arrives, and so never too much.
+-- What the store's clock shows by now at least, by the caller's: what it showed there last, and how
+-- long ago that was. That is old when it arrives, and so never too much.
 local SHOWN = tonumber(ARGV[8])
 -- Where the step's own arguments begin.
 local FIRST = 9
@@ -109,18 +109,20 @@ end
 
 -- The store's own clock, in milliseconds. It follows the wall clock by steps of at most half the
 -- shortest TTL: one that jumps ahead expires nobody who renews in time, and one that jumps back
--- gives the dead no more time. Nor do those with a shorter TTL who died, as long as anybody lives: it
--- is never behind what a caller has seen it show, and has counted since by a clock that does not jump.
+-- gives the dead no more time. All that has passed counts where the caller says so, too: by what it has
+-- seen the store's clock show, and has counted since, by a clock that does not jump. Else those with a
+-- shorter TTL who died would keep others with a longer one in office.
 local passed = wall - clock_wall
-local shown = KNOWN_STORE == id and KNOWN_LINEAGE == lineage and SHOWN or 0
 -- Before so much has passed that the next step would have to cut something off.
-if passed < 0 or passed * 8 >= shortest or shown > clock + passed then
+if passed < 0 or passed * 8 >= shortest then
   local row = call('ZRANGEBYLEX', PLACES, '[T', '(U', 'LIMIT', 0, 1)[1]
   shortest = row and tonumber(sub(row, 2, 1 + TTL)) or 0
   local may_forget_one = math.max(hold, taken_over + LONGEST_TTL) > clock
   -- Where no session is open, nobody can be expired; but one that is forgotten may be in office.
   local most = shortest > 0 and math.floor(shortest / 2) or may_forget_one and UNSEEN_AT_MOST or passed
-  clock, clock_wall = math.max(clock + math.max(0, math.min(passed, most)), shown), wall
+  local shown = KNOWN_STORE == id and KNOWN_LINEAGE == lineage and SHOWN or 0
+  clock = clock + math.max(0, math.min(passed, math.max(most, shown - clock)))
+  clock_wall = wall
   call('HSET', META, 'clock', whole(clock), 'wall', whole(wall), 'shortest', whole(shortest))
 else
   clock = clock + passed
