@@ -246,8 +246,8 @@ impl<T> Reading<T> {
 pub enum Observation {
     /// This one leads, with this value.
     Leader(CandidateInfo),
-    /// Nobody leads.
-    Vacant,
+    /// Nobody leads; and what the first in line is at, if it says so.
+    Vacant(Option<Pending>),
     /// The election is paused: nobody leads, and nobody will.
     Paused {
         /// Why, for people.
@@ -274,7 +274,7 @@ pub enum Observation {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let election = Client::connect("memory://observer").await?.election("jobs")?;
 /// let mut observer = election.observe(); // also a `futures::Stream`
-/// assert_eq!(observer.next().await, Some(Observation::Vacant));
+/// assert_eq!(observer.next().await, Some(Observation::Vacant(None)));
 ///
 /// let _candidacy = election.candidate("node-1").value("10.0.0.7:80").stand().await?;
 /// while let Some(seen) = observer.next().await {
@@ -496,7 +496,7 @@ impl Observer {
         } else if let Some(order) = &snapshot.status.paused {
             Observation::Paused { reason: order.reason.clone() }
         } else {
-            Observation::Vacant
+            Observation::Vacant(snapshot.status.pending)
         };
         self.over = observation == Observation::Ended;
         if std::mem::take(&mut self.stale) {

@@ -204,7 +204,7 @@ async fn an_observer_says_when_it_cannot_see_and_when_it_can_again() {
     let fixture = Fixture::new(Shape::FAIR);
     let faults = Faults::none();
     let mut observer = fixture.client(&faults).await.election("e").unwrap().observe();
-    assert_eq!(observer.next().await, Some(Observation::Vacant));
+    assert_eq!(observer.next().await, Some(Observation::Vacant(None)));
     faults.cut(Mishap::Refuse);
     assert_eq!(observer.next().await, Some(Observation::Stale));
     let mut candidacy = fixture.stand("a", &Faults::none()).await;
@@ -267,7 +267,7 @@ async fn a_store_that_was_replaced_is_an_error_and_never_a_silent_reset() {
     let client = Client::builder().ttl(TTL).clock(clock.clone()).with_store(store).await.unwrap();
     let election = client.election("e").unwrap();
     let mut observer = election.observe();
-    assert_eq!(observer.next().await, Some(Observation::Vacant));
+    assert_eq!(observer.next().await, Some(Observation::Vacant(None)));
     // Let the old store's tokens be higher than any of the new one's.
     let mut candidacy = election.candidate("a").stand().await.unwrap();
     for _ in 0..5 {

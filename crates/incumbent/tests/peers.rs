@@ -240,7 +240,7 @@ async fn what_the_leader_proclaims_reaches_observers(fixture: &Fixture) {
         loop {
             match observer.next().await.unwrap() {
                 Observation::Leader(leader) if leader.value == "another value" => return leader,
-                Observation::Leader(_) | Observation::Vacant | Observation::Stale | Observation::Current => {}
+                Observation::Leader(_) | Observation::Vacant(_) | Observation::Stale | Observation::Current => {}
                 other => panic!("{other:?}"),
             }
         }

@@ -120,7 +120,7 @@ async fn where_every_watch_is_lost_at_once_an_observer_looks_at_the_longest_rest
         faults.next(Call::Watch, Mishap::Refuse);
     }
     let mut observer = client(&faults).await.election("e").unwrap().observe();
-    assert_eq!(observer.next().await, Some(Observation::Vacant));
+    assert_eq!(observer.next().await, Some(Observation::Vacant(None)));
     let minutes = Duration::from_secs(600);
     tokio::time::timeout(minutes, observer.next()).await.unwrap_err();
     // A rest is 2.5 s at most.
@@ -149,7 +149,7 @@ async fn an_observer_does_not_wait_for_ever_for_a_store_to_say_who_it_is() {
     let mut next = async || tokio::time::timeout(TTL, observer.next()).await.unwrap();
     assert_eq!(next().await, Some(Observation::Stale));
     assert_eq!(next().await, Some(Observation::Current));
-    assert_eq!(next().await, Some(Observation::Vacant));
+    assert_eq!(next().await, Some(Observation::Vacant(None)));
 }
 
 #[tokio::test(start_paused = true)]

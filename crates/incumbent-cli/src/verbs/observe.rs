@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::awaited_election;
 use super::read::described;
+use super::status::pending_word;
 use crate::args::ObserveArgs;
 use crate::failure::Failure;
 use crate::json::Value;
@@ -23,7 +24,10 @@ enum Seen {
         value: Value,
         token: Option<u64>,
     },
-    Vacant,
+    Vacant {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        because: Option<&'static str>,
+    },
     Paused {
         reason: String,
     },
@@ -62,7 +66,7 @@ fn seen(observation: &Observation) -> Option<Seen> {
             value: Value::new(&leader.value),
             token: leader.token.map(|token| token.get()),
         },
-        Observation::Vacant => Seen::Vacant,
+        Observation::Vacant(pending) => Seen::Vacant { because: pending.map(pending_word) },
         Observation::Paused { reason } => Seen::Paused { reason: reason.to_string() },
         Observation::Ended => Seen::Ended,
         Observation::Stale => Seen::Stale,
@@ -75,7 +79,8 @@ fn seen(observation: &Observation) -> Option<Seen> {
 fn words(observation: &Observation, paint: Paint) -> String {
     match observation {
         Observation::Leader(leader) => format!("{}  {}", paint.green("leader"), described(leader)),
-        Observation::Vacant => paint.yellow("vacant"),
+        Observation::Vacant(None) => paint.yellow("vacant"),
+        Observation::Vacant(Some(pending)) => format!("{}  {}", paint.yellow("vacant"), pending_word(*pending)),
         Observation::Paused { reason } if reason.is_empty() => paint.yellow("paused"),
         Observation::Paused { reason } => format!("{}  {}", paint.yellow("paused"), printable(reason)),
         Observation::Ended => paint.bold("ended"),

@@ -279,10 +279,7 @@ impl<'a> Vacancy<'a> {
             Vacancy::Deposed(_) => "deposed",
             Vacancy::NoCandidates => "no_candidates",
             Vacancy::Benched(_) => "benched",
-            Vacancy::Pending(_, Pending::Leaving) => "leaving",
-            Vacancy::Pending(_, Pending::Fencing) => "fencing",
-            Vacancy::Pending(_, Pending::Holding) => "holding",
-            Vacancy::Pending(..) => "taking",
+            Vacancy::Pending(_, pending) => pending_word(pending),
             Vacancy::NoMajority(_) => "no_majority",
             Vacancy::Forming(_) => "forming",
             Vacancy::StateLost(_) => "state_lost",
@@ -686,6 +683,16 @@ fn heard_of(silence: Silence) -> String {
         format!("{lasts} ago: is it stopped? After {} of silence the next one in line takes over", show(silence.ttl))
     } else {
         format!("{lasts} ago")
+    }
+}
+
+/// What the first in line is at that is not in office.
+pub(super) fn pending_word(pending: Pending) -> &'static str {
+    match pending {
+        Pending::Leaving => "leaving",
+        Pending::Fencing => "fencing",
+        Pending::Holding => "holding",
+        _ => "taking",
     }
 }
 

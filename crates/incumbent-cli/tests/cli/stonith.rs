@@ -161,6 +161,8 @@ fn why_it_failed_is_on_record_and_is_said_where_somebody_looks() {
     assert_eq!(status["fencing"]["order"]["reason"], "switch-off exited with 7");
     let text = host.run(["status", "jobs/x"]).out;
     assert!(text.contains("failed: switch-off exited with 7"), "{text}");
+    let mut observer = host.start(["observe", "jobs/x", "--json"]);
+    assert_eq!(observer.json(), json!({"event": "vacant", "because": "fencing"}));
 }
 
 #[test]

@@ -99,5 +99,5 @@ async fn observers_that_come_now_see_who_leads() {
     let Some(Observation::Leader(leader)) = within(observer.next()).await else { panic!("a leader is there to see") };
     assert_eq!(leader.token, Some(leading.token));
     session.withdraw(&leading, None).await.unwrap();
-    assert_eq!(within(observer.next()).await, Some(Observation::Vacant));
+    assert_eq!(within(observer.next()).await, Some(Observation::Vacant(None)));
 }

@@ -77,7 +77,7 @@ async fn who_only_reads_makes_no_schema_and_sees_elections_without_anybody() {
         .election(election.as_str())
         .unwrap()
         .observe();
-    assert_eq!(within(observer.next()).await, Some(Observation::Vacant));
+    assert_eq!(within(observer.next()).await, Some(Observation::Vacant(None)));
     let there = "SELECT count(*) FROM pg_namespace WHERE nspname = 'only_read'";
     assert_eq!(server.sql(there), "0");
 

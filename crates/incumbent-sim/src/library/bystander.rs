@@ -43,7 +43,7 @@ pub(crate) async fn observe(world: Arc<World>, boot: Arc<Boot>, election: usize,
                     last = Some(now);
                     world.note_seen(boot.id.0, election, Some(token));
                 }
-                Ok(Some(Observation::Vacant | Observation::Paused { .. })) => {
+                Ok(Some(Observation::Vacant(_) | Observation::Paused { .. })) => {
                     world.note_seen(boot.id.0, election, None);
                 }
                 Ok(Some(_)) => {}

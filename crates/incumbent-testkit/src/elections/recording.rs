@@ -113,7 +113,7 @@ pub async fn the_first_in_line_of_a_recorded_election_leads_once_its_term_is_ope
         status.pending == Some(Pending::Taking)
     })
     .await;
-    assert_eq!(election.observe().next().await, Some(Observation::Vacant));
+    assert_eq!(election.observe().next().await, Some(Observation::Vacant(Some(Pending::Taking))));
     gate.0.store(false, Ordering::Relaxed);
     let mut second = second.await.expect("no panic").expect("a place");
     let _office = lead(&mut second).await;

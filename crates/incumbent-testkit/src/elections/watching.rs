@@ -10,7 +10,7 @@ use crate::conformance::Harness;
 pub async fn an_observer_sees_leaders_values_and_vacancy(harness: &impl Harness) {
     let fixture = Fixture::new(harness).await;
     let mut observer = fixture.election().await.observe();
-    assert_eq!(observer.next().await, Some(Observation::Vacant));
+    assert_eq!(observer.next().await, Some(Observation::Vacant(None)));
     let (candidacies, office) = fixture.line_of(&["a"]).await;
     let leader = next_leader(&mut observer).await;
     assert_eq!(leader.name.as_deref(), Some("a"));
@@ -18,7 +18,7 @@ pub async fn an_observer_sees_leaders_values_and_vacancy(harness: &impl Harness)
     assert_eq!(leader.token, Some(office.token().token));
     drop(candidacies);
     office.resign().await.expect("certain");
-    assert_eq!(observer.next().await, Some(Observation::Vacant));
+    assert_eq!(observer.next().await, Some(Observation::Vacant(None)));
 }
 
 /// A pause is no vacancy, and the end is the end.
@@ -29,17 +29,17 @@ pub async fn an_observer_is_told_of_pause_and_end(harness: &impl Harness) {
     }
     let election = fixture.election().await;
     let mut observer = election.observe();
-    assert_eq!(observer.next().await, Some(Observation::Vacant));
+    assert_eq!(observer.next().await, Some(Observation::Vacant(None)));
     let operator = election.operator();
     operator.clone().reason("maintenance").pause(WITHIN).await.expect("paused");
     assert_eq!(observer.next().await, Some(Observation::Paused { reason: "maintenance".into() }));
     operator.resume(WITHIN).await.expect("resumed");
-    assert_eq!(observer.next().await, Some(Observation::Vacant));
+    assert_eq!(observer.next().await, Some(Observation::Vacant(None)));
     operator.end(WITHIN).await.expect("ended");
     assert_eq!(observer.next().await, Some(Observation::Ended));
     assert_eq!(observer.next().await, None);
     // Those who come later do not see the old end.
-    assert_eq!(fixture.election().await.observe().next().await, Some(Observation::Vacant));
+    assert_eq!(fixture.election().await.observe().next().await, Some(Observation::Vacant(None)));
 }
 
 /// Whatever an observer misses, what it sees is in order.
@@ -59,7 +59,7 @@ pub async fn tokens_never_go_back_for_an_observer(harness: &impl Harness) {
                         return seen;
                     }
                 }
-                Observation::Vacant => {}
+                Observation::Vacant(_) => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -159,7 +159,7 @@ async fn next_leader(observer: &mut Observer) -> incumbent::CandidateInfo {
     loop {
         match observer.next().await.expect("an election that goes on") {
             Observation::Leader(leader) => return leader,
-            Observation::Vacant | Observation::Stale | Observation::Current => {}
+            Observation::Vacant(_) | Observation::Stale | Observation::Current => {}
             other => panic!("{other:?}"),
         }
     }
