@@ -47,8 +47,8 @@ struct Ledger {
     highest: AtomicU64,
     terms: [AtomicU64; 2],
     /// At each level.
-    written: [AtomicU64; 3],
-    refused: [AtomicU64; 3],
+    written: [AtomicU64; LEVELS.len()],
+    refused: [AtomicU64; LEVELS.len()],
     over: AtomicBool,
 }
 
