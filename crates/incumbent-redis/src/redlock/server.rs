@@ -172,8 +172,8 @@ pub(crate) struct RedisServer {
 struct Process {
     /// Redis draws it at each start.
     run: String,
-    /// Whether it writes to its disk before it answers.
-    keeps: bool,
+    /// Whether it writes to its disk before it answers; `None`: that is not known yet.
+    keeps: Option<bool>,
 }
 
 impl RedisServer {
@@ -195,19 +195,27 @@ impl RedisServer {
     async fn ask_once(&self, request: &Request) -> Result<Answer, StoreError> {
         let known = lock(&self.process).clone();
         let answer = match known {
+            // One that was given up has learnt so much, and the next begins there: a server that is
+            // far away would never be heard otherwise.
+            Some(Process { run, keeps: None }) => {
+                let keeps = self.read_keeps(&run).await?;
+                self.tell(request, &run, keeps).await?
+            }
             // Side by side, in one round trip: what is read counts from the next request on.
-            Some(known) if matches!(request.verb, Verb::Look) => {
-                let (answer, read) = join(self.tell(request, &known), self.read_again(&known.run)).await;
+            Some(Process { run, keeps: Some(keeps) }) if matches!(request.verb, Verb::Look) => {
+                let (answer, read) = join(self.tell(request, &run, keeps), self.read_keeps(&run)).await;
                 read.and(answer)?
             }
-            Some(known) => self.tell(request, &known).await?,
+            Some(Process { run, keeps: Some(keeps) }) => self.tell(request, &run, keeps).await?,
             None => None,
         };
         if let Some(answer) = answer {
             return Ok(answer);
         }
         // Nothing was done yet.
-        match self.tell(request, &self.read_process().await?).await? {
+        let run = self.read_run().await?;
+        let keeps = self.read_keeps(&run).await?;
+        match self.tell(request, &run, keeps).await? {
             Some(answer) => Ok(answer),
             None => {
                 let what = format!("{} at {}: it was restarted a moment ago", request.verb.what(), self.address);
@@ -217,12 +225,12 @@ impl RedisServer {
     }
 
     /// `None`: it is another process, and has done nothing.
-    async fn tell(&self, request: &Request, process: &Process) -> Result<Option<Answer>, StoreError> {
+    async fn tell(&self, request: &Request, run: &str, keeps: bool) -> Result<Option<Answer>, StoreError> {
         let what = || format!("{} at {}", request.verb.what(), self.address);
-        let keeps = if process.keeps { "always" } else { "" };
+        let keeps = if keeps { "always" } else { "" };
         // What an empty server is called: nothing but a test depends on who chose it.
         let fresh = format!("{:08x}", random_id()? >> 96);
-        let ours = [fresh.as_str(), &process.run, keeps, &request.store, request.verb.word()];
+        let ours = [fresh.as_str(), run, keeps, &request.store, request.verb.word()];
         let args = [ours.map(|arg| arg.as_bytes().to_vec()).to_vec(), request.verb.args()].concat();
         let answer = self.connection.eval(self.script, std::slice::from_ref(&self.key), &args, &what()).await?;
         if answer.as_ref().is_err_and(|error| error.code() == Some("INCRESTARTED")) {
@@ -235,7 +243,7 @@ impl RedisServer {
         read(answer).ok_or_else(corrupt).map(Some)
     }
 
-    async fn read_process(&self) -> Result<Process, StoreError> {
+    async fn read_run(&self) -> Result<String, StoreError> {
         let what = "asking which process it is";
         let info = self.connection.ask(redis::cmd("INFO").arg("server")).await?;
         let info = info.and_then(|info| Ok(String::from_redis_value(info)?));
@@ -244,21 +252,21 @@ impl RedisServer {
             let what = format!("{what}: the server at {} does not say it (run_id)", self.address);
             return Err(StoreError::Unavailable { what, source: None });
         };
-        self.read_again(run).await
+        *lock(&self.process) = Some(Process { run: run.to_owned(), keeps: None });
+        Ok(run.to_owned())
     }
 
     /// What it keeps, of the process that was met before: if it is the same when it is told so, it
     /// was the same in between.
-    async fn read_again(&self, run: &str) -> Result<Process, StoreError> {
+    async fn read_keeps(&self, run: &str) -> Result<bool, StoreError> {
         let settings = ["appendonly", "appendfsync", NO_FSYNC_ON_REWRITE];
         // Not everybody may ask for this: then it is not believed.
         let config = self.connection.ask(redis::cmd("CONFIG").arg("GET").arg(&settings)).await?;
         let config = config.ok().and_then(|config| std::collections::HashMap::from_redis_value(config).ok());
         let is = |name: &str, value: &str| config.as_ref().is_some_and(|config| is_set(config, name, value));
         let keeps = is("appendonly", "yes") && is("appendfsync", "always") && !is(NO_FSYNC_ON_REWRITE, "yes");
-        let process = Process { run: run.to_owned(), keeps };
-        *lock(&self.process) = Some(process.clone());
-        Ok(process)
+        *lock(&self.process) = Some(Process { run: run.to_owned(), keeps: Some(keeps) });
+        Ok(keeps)
     }
 }
 
@@ -272,7 +280,7 @@ impl Server for RedisServer {
     }
 
     fn keeps_everything(&self) -> bool {
-        lock(&self.process).as_ref().is_some_and(|process| process.keeps)
+        lock(&self.process).as_ref().is_some_and(|process| process.keeps == Some(true))
     }
 
     fn ask<'a>(&'a self, request: &'a Request) -> Fut<'a, Answer> {
