@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::trace::RefusedFrame;
 
 /// Every kind of message, in the order in which they are counted.
-pub(crate) const KINDS: [&str; 24] = [
+pub(crate) const KINDS: [&str; 25] = [
     "pre-vote",
     "pre-voted",
     "vote",
@@ -13,6 +13,7 @@ pub(crate) const KINDS: [&str; 24] = [
     "heartbeat",
     "ack",
     "stale",
+    "closed",
     "timeout-now",
     "ask-term",
     "tell-term",

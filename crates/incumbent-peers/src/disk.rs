@@ -157,7 +157,7 @@ fn read_body(body: &[u8]) -> Option<(u64, MemberId, Record)> {
 mod tests {
     use std::time::Duration;
 
-    use incumbent_core::peers::consensus::{Ballot, Position};
+    use incumbent_core::peers::consensus::{Ballot, LastOffice, Position};
     use incumbent_testkit::TempDir;
 
     use super::*;
@@ -173,6 +173,7 @@ mod tests {
                 ballot: Ballot::For(MemberId(3)),
                 abstain: Duration::from_secs(3),
                 catch_up: Position::NONE,
+                last: LastOffice { term: 8, is_closed: true },
             }),
         }
     }

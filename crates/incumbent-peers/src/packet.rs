@@ -115,6 +115,7 @@ fn kind_of(body: &Body) -> &'static str {
             Message::Heartbeat { .. } => "heartbeat",
             Message::Ack { .. } => "ack",
             Message::Stale { .. } => "stale",
+            Message::Closed { .. } => "closed",
             Message::TimeoutNow { .. } => "timeout-now",
             Message::AskTerm { .. } => "ask-term",
             Message::TellTerm { .. } => "tell-term",
@@ -144,12 +145,14 @@ fn summary_of(kind: &str, body: &Body) -> String {
                 format!("{kind} term={term} (term {forfeited} is forfeited)")
             }
             Message::Vote { term, .. } => format!("{kind} term={term}"),
-            Message::Voted { term, granted } => format!("{kind} {} term={term}", answer(granted)),
+            Message::Voted { term, granted, .. } => format!("{kind} {} term={term}", answer(granted)),
             Message::Heartbeat { term, value: Some(value), .. } => {
                 format!("{kind} term={term} value of {} bytes", value.len())
             }
             Message::Heartbeat { term, .. } | Message::Ack { term, .. } => format!("{kind} term={term}"),
-            Message::Stale { term } | Message::TimeoutNow { term } => format!("{kind} term={term}"),
+            Message::Stale { term } | Message::Closed { term } | Message::TimeoutNow { term } => {
+                format!("{kind} term={term}")
+            }
             Message::AskTerm { .. } | Message::LostToo { .. } => kind.to_owned(),
             Message::TellTerm { term, .. } => format!("{kind} term={term}"),
         },
@@ -315,7 +318,7 @@ fn read_leader(reader: &mut Reader<'_>) -> Result<LeaderView, ReadError> {
 pub(crate) mod tests {
     use bytes::Bytes;
     use incumbent_core::Rng;
-    use incumbent_core::peers::consensus::Position;
+    use incumbent_core::peers::consensus::{LastOffice, Position};
 
     use super::*;
     use crate::counters::KINDS;
@@ -359,16 +362,20 @@ pub(crate) mod tests {
         }
     }
 
+    fn last_office(rng: &mut Rng) -> LastOffice {
+        LastOffice { term: rng.below(100), is_closed: flip(rng) }
+    }
+
     fn consensus(rng: &mut Rng) -> Message {
         let position = Position { token: rng.below(100), index: rng.next_u64() };
-        match rng.below(11) {
+        match rng.below(12) {
             0 => Message::PreVote { term: token(rng), round: rng.next_u64(), position },
             1 => Message::PreVoted { round: rng.next_u64(), term: rng.below(100), granted: flip(rng) },
             2 => {
                 let forfeited = flip(rng).then(|| token(rng));
                 Message::Vote { term: token(rng), position, forfeited }
             }
-            3 => Message::Voted { term: token(rng), granted: flip(rng) },
+            3 => Message::Voted { term: token(rng), granted: flip(rng), last: last_office(rng) },
             4 => Message::Heartbeat {
                 term: token(rng),
                 echo: rng.next_u64(),
@@ -384,7 +391,8 @@ pub(crate) mod tests {
             7 => Message::TimeoutNow { term: token(rng) },
             8 => Message::AskTerm { nonce: rng.nonce() },
             9 => Message::LostToo { nonce: rng.nonce() },
-            _ => Message::TellTerm { nonce: rng.nonce(), term: rng.below(100), position },
+            10 => Message::Closed { term: token(rng) },
+            _ => Message::TellTerm { nonce: rng.nonce(), term: rng.below(100), position, last: last_office(rng) },
         }
     }
 

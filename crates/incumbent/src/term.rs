@@ -90,8 +90,9 @@ impl<F: Fencing> Term<F> {
     }
 
     /// How the term before this one ended, as far as its record says
-    /// ([`Candidate::recorded`](crate::Candidate::recorded)): whether the work of the last leader
-    /// may still go on. For work that no fence guards.
+    /// ([`Candidate::recorded`](crate::Candidate::recorded)), or the disks of a group that elects
+    /// by consensus: whether the work of the last leader may still go on. For work that no fence
+    /// guards.
     pub fn last_term(&self) -> LastTerm {
         self.state.last_term
     }

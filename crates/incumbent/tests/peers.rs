@@ -13,9 +13,9 @@ use incumbent::fence::{BoxFuture, Fence, FenceError, FencingToken, MemoryFence};
 use incumbent::peers::{Algorithm, Group, MemberId, Members, Rules, Secret};
 use incumbent::store::StoreError;
 use incumbent::{
-    Candidacy, CandidacyError, CandidacyEvent, Client, CloseError, ConnectError, Election, ElectionName, Leadership,
-    LossReason, Observation, OperatorError, ReadError, Role, StandError, Token, TransferError, TransferRefused,
-    Unfenced,
+    Candidacy, CandidacyError, CandidacyEvent, Client, CloseError, ConnectError, Election, ElectionName, LastTerm,
+    Leadership, LossReason, Observation, OperatorError, ReadError, Role, StandError, Token, TransferError,
+    TransferRefused, Unfenced,
 };
 use incumbent_testkit::{TempDir, free_port};
 use tokio::sync::Notify;
@@ -206,6 +206,7 @@ async fn a_consensus_group_can_do_through_these_handles_what_a_store_can() {
 }
 
 async fn there_is_one_leader_with_a_token_and_the_others_know_it(fixture: &Fixture) {
+    assert_eq!(fixture.office().last_term(), LastTerm::None);
     let token = Some(fixture.token());
     assert_eq!(fixture.candidacies[fixture.at].role(), Role::Leading { token });
     assert_eq!(fixture.candidacies[fixture.at].name(), fixture.leader());
@@ -297,6 +298,7 @@ async fn an_operator_who_is_no_member_transfers(fixture: &mut Fixture) {
     assert_eq!(within("the end", term.lost()).await.reason(), LossReason::Transferred);
     within("the transfer", transfer).await.unwrap().unwrap();
     fixture.until_leads(heir).await;
+    assert_eq!(fixture.office().last_term(), LastTerm::Closed);
 }
 
 async fn an_operator_who_is_no_member_makes_the_leader_resign(fixture: &mut Fixture) {
@@ -316,6 +318,7 @@ async fn a_leader_that_does_not_stop_in_time_loses_the_office_all_the_same(fixtu
     let office = fixture.take_office();
     assert!(office.check().is_err(), "the grace is over");
     fixture.until_leads(heir).await;
+    assert_eq!(fixture.office().last_term(), LastTerm::Unfenced, "its work goes on");
     // The one that has not stopped does not lead again before it has.
     assert_eq!(fixture.candidacies[before].role(), Role::Out(LossReason::Transferred));
     drop(office);
@@ -413,6 +416,7 @@ async fn a_group_that_restarts_goes_on_with_higher_tokens_and_observers_see_it()
     let after = fixture.office().token_if_any().unwrap().clone();
     assert!(after.get() > before.get());
     assert_eq!(after.store, before.store, "it is the same group");
+    assert_ne!(fixture.office().last_term(), LastTerm::None, "that is on their disks, too");
     seen(|seen| *seen == Observation::Current).await;
     let Observation::Leader(leader) = seen(|seen| matches!(seen, Observation::Leader(_))).await else { unreachable!() };
     assert!(leader.token > Some(before.token), "{leader:?}");

@@ -194,7 +194,8 @@ pub(crate) struct HealthArgs {
 /// INCUMBENT_LAST_TERM says how the last term ended, for work that no fence guards: `closed` (its
 /// work has stopped), `died` (no process of it is left), `fenced` (stopped from outside, or an
 /// operator has said so), `unfenced` (nobody has said so: it may go on), `none` (there was none),
-/// or `unknown`, as always in an election that keeps no record of its terms (--record).
+/// or `unknown`, as always in an election that keeps no record of its terms (--record). Consensus
+/// among peers knows `closed`, `unfenced` and `none` without one.
 ///
 /// Among peers (consensus, bully, ring) this process is a member of the group for as long as it
 /// runs, and a group needs its members: use --forever there. With bully and ring there is no token,

@@ -42,6 +42,10 @@ policy! {
         ReleasedBeforeStopped breaks stops_before_release,
         /// A candidate is shown whom it follows once its term is over, although its work goes on.
         FollowsAtWork breaks waits_for_the_work,
+        /// A term is said to be closed when its work is asked to stop.
+        ClosedBeforeStopped breaks closes_stopped_work,
+        /// Followers do not write down that somebody is in office.
+        LastOfficeForgotten breaks keeps_the_last_office,
     }
 }
 

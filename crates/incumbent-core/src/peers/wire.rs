@@ -20,7 +20,7 @@ use crate::name::MAX_VALUE_BYTES;
 mod words;
 
 /// The version that is written, and the only one that is read.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// The longest frame: a value, and what stands around it.
 pub const MAX_FRAME_BYTES: usize = MAX_VALUE_BYTES + 128;
 
@@ -146,6 +146,7 @@ mod kind {
     pub(super) const ASK_TERM: u8 = 9;
     pub(super) const TELL_TERM: u8 = 10;
     pub(super) const LOST_TOO: u8 = 13;
+    pub(super) const CLOSED: u8 = 14;
     pub(super) const BULLY: u8 = 32;
     pub(super) const RING: u8 = 64;
     pub(super) const ELECTION: u8 = 0;
@@ -189,7 +190,9 @@ impl Writer {
             Message::Vote { term, position, forfeited } => {
                 self.u8(kind::VOTE).u64(term.get()).position(*position).u64(forfeited.map_or(0, Token::get))
             }
-            Message::Voted { term, granted } => self.u8(kind::VOTED).u64(term.get()).flag(*granted),
+            Message::Voted { term, granted, last } => {
+                self.u8(kind::VOTED).u64(term.get()).flag(*granted).last_office(*last)
+            }
             Message::Heartbeat { term, echo, in_office, version, value } => {
                 self.u8(kind::HEARTBEAT).u64(term.get()).u64(*echo).flag(*in_office).u64(*version);
                 self.optional_value(value.as_ref())?
@@ -199,10 +202,11 @@ impl Writer {
                 self.position(*position).u64(*version).flag(*stands)
             }
             Message::Stale { term } => self.u8(kind::STALE).u64(term.get()),
+            Message::Closed { term } => self.u8(kind::CLOSED).u64(term.get()),
             Message::TimeoutNow { term } => self.u8(kind::TIMEOUT_NOW).u64(term.get()),
             Message::AskTerm { nonce } => self.u8(kind::ASK_TERM).u64(nonce.0),
-            Message::TellTerm { nonce, term, position } => {
-                self.u8(kind::TELL_TERM).u64(nonce.0).u64(*term).position(*position)
+            Message::TellTerm { nonce, term, position, last } => {
+                self.u8(kind::TELL_TERM).u64(nonce.0).u64(*term).position(*position).last_office(*last)
             }
             Message::LostToo { nonce } => self.u8(kind::LOST_TOO).u64(nonce.0),
         })
@@ -283,7 +287,7 @@ impl Reader<'_> {
                 position: self.position()?,
                 forfeited: Token::new(self.term_or_zero()?),
             },
-            kind::VOTED => Message::Voted { term: self.term()?, granted: self.flag()? },
+            kind::VOTED => Message::Voted { term: self.term()?, granted: self.flag()?, last: self.last_office()? },
             kind::HEARTBEAT => Message::Heartbeat {
                 term: self.term()?,
                 echo: self.u64()?,
@@ -300,11 +304,15 @@ impl Reader<'_> {
                 stands: self.flag()?,
             },
             kind::STALE => Message::Stale { term: self.term()? },
+            kind::CLOSED => Message::Closed { term: self.term()? },
             kind::TIMEOUT_NOW => Message::TimeoutNow { term: self.term()? },
             kind::ASK_TERM => Message::AskTerm { nonce: self.nonce()? },
-            kind::TELL_TERM => {
-                Message::TellTerm { nonce: self.nonce()?, term: self.term_or_zero()?, position: self.position()? }
-            }
+            kind::TELL_TERM => Message::TellTerm {
+                nonce: self.nonce()?,
+                term: self.term_or_zero()?,
+                position: self.position()?,
+                last: self.last_office()?,
+            },
             kind::LOST_TOO => Message::LostToo { nonce: self.nonce()? },
             kind => return Err(WireError::Kind { kind }),
         })

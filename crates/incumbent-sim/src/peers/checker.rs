@@ -3,10 +3,12 @@
 //! Beside the rules of ARCHITECTURE.md: an office is given up when its term is over, and where the
 //! work is waited for not before it has stopped (STOPPED); nobody at work is shown that another
 //! leads (SHOWN); what a member has voted stays so (VOTES); a leader has every committed record
-//! (RECORDS).
+//! (RECORDS), and is not told that the last term was closed whose work has not stopped, or that
+//! there was none (CLOSED).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use incumbent_core::LastTerm;
 use incumbent_core::peers::MemberId;
 use incumbent_core::peers::consensus::Message;
 
@@ -26,6 +28,8 @@ pub(crate) struct Checker {
     beliefs: BTreeMap<usize, Belief>,
     votes: BTreeMap<(usize, u64), MemberId>,
     committed: Vec<Record>,
+    /// The terms whose work has stopped.
+    stopped: BTreeSet<u64>,
     /// The lowest token that the fences let pass.
     fence: u64,
     pub(crate) trace: Trace,
@@ -103,6 +107,27 @@ impl Checker {
         }
     }
 
+    /// The work of a term has stopped, or its process has died.
+    pub(crate) fn stopped(&mut self, token: u64) {
+        self.stopped.insert(token);
+    }
+
+    /// A leader is told how the term before its own has ended. Says whether that was closed.
+    pub(crate) fn told(&mut self, at: u64, who: usize, token: u64, last: LastTerm) -> bool {
+        let before = self.holders.range(..token).next_back().map(|(token, _)| *token);
+        let is_so = match (last, before) {
+            (LastTerm::None, before) => before.is_none(),
+            (LastTerm::Closed, before) => before.is_none_or(|before| self.stopped.contains(&before)),
+            (LastTerm::Unfenced, _) => true,
+            _ => false,
+        };
+        if !is_so {
+            let seen = format!("m{who} leads term {token} and is told {last:?}, after term {before:?}");
+            self.fail(at, "CLOSED", seen);
+        }
+        last == LastTerm::Closed
+    }
+
     /// A fence is raised to a token, unless it knows a higher one.
     pub(crate) fn raise_fence(&mut self, token: u64) -> bool {
         self.fence = self.fence.max(token);
@@ -147,7 +172,7 @@ impl Checker {
     /// A member says something that may be a vote.
     pub(crate) fn said(&mut self, at: u64, who: usize, to: MemberId, message: &Message) {
         let (term, voted) = match message {
-            Message::Voted { term, granted: true } => (term.get(), to),
+            Message::Voted { term, granted: true, .. } => (term.get(), to),
             Message::Vote { term, .. } => (term.get(), MemberId(who as u16)),
             _ => return,
         };

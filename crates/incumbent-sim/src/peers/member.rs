@@ -8,7 +8,7 @@ use incumbent_core::peers::consensus::{
     Boot, Consensus, ConsensusSettings, Input, Message, Output, PeerRole, PersistId, Stored,
 };
 use incumbent_core::peers::{Group, MemberId, OperatorRequest, TermRules};
-use incumbent_core::{Cas, Command, Event, Fault, LossReason, Rng, TermNo, Title, Token};
+use incumbent_core::{Cas, Command, Event, Fault, LossReason, Rng, TermNo, Token};
 
 use super::checker::Checker;
 use super::faults::Mishap;
@@ -41,6 +41,8 @@ pub(crate) struct Member {
     rules: TermRules,
     /// The term that it works in, and whether the end of that work is due.
     work: Option<(TermNo, bool)>,
+    /// The token of the last such term.
+    works_in: u64,
     /// Numbers the raises of its fences; and whether the last one is out.
     raise: (u64, bool),
     /// What it advertises.
@@ -73,6 +75,7 @@ impl Member {
             stands: true,
             rules: TermRules::default(),
             work: None,
+            works_in: 0,
             raise: (0, false),
             value: Bytes::from(format!("value of m{who}")),
             knows: None,
@@ -129,6 +132,7 @@ impl World {
     pub(crate) fn crash(&mut self, who: usize, wiped: bool, down: u64) {
         let now = self.now;
         self.checker.ended(who);
+        self.work_stopped(who);
         let member = &mut self.members[who];
         if member.machine.take().is_none() {
             return;
@@ -195,7 +199,7 @@ impl World {
             Inner::Fences(..) => {}
             Inner::Stopped(term) => {
                 if self.members[who].work.is_some_and(|(now, _)| now == term) {
-                    self.members[who].work = None;
+                    self.work_stopped(who);
                     trace!(self, format!("m{who}"), "has stopped its work");
                     self.input(who, Input::Command(Command::Release));
                 }
@@ -203,10 +207,17 @@ impl World {
         }
     }
 
+    fn work_stopped(&mut self, who: usize) {
+        let member = &mut self.members[who];
+        if member.work.take().is_some() {
+            self.checker.stopped(member.works_in);
+        }
+    }
+
     fn command_now(&mut self, who: usize, command: Command) {
         if command == Command::Release {
             // Its work has stopped first.
-            self.members[who].work = None;
+            self.work_stopped(who);
         }
         trace!(self, format!("m{who}"), "is told {command:?}");
         self.input(who, Input::Command(command));
@@ -345,9 +356,13 @@ impl World {
         let now = self.now;
         let member = &mut self.members[who];
         match event {
-            Event::Elected { term, title, deadline, .. } => {
+            Event::Elected { term, title, deadline, last_term } => {
                 member.work = Some((term, false));
-                self.on_elected(who, &title, deadline);
+                let token = title.token().map_or(0, Token::get);
+                member.works_in = token;
+                let was_closed = self.checker.told(now, who, token, last_term);
+                self.count("terms after one that was closed", was_closed);
+                self.on_elected(who, token, deadline);
             }
             Event::Deadline(deadline) => {
                 let until = member.clock.when(deadline);
@@ -382,9 +397,8 @@ impl World {
         }
     }
 
-    fn on_elected(&mut self, who: usize, title: &Title, deadline: incumbent_core::Timestamp) {
+    fn on_elected(&mut self, who: usize, token: u64, deadline: incumbent_core::Timestamp) {
         let (now, member) = (self.now, &mut self.members[who]);
-        let token = title.token().map_or(0, Token::get);
         let until = member.clock.when(deadline);
         member.knows = Some((MemberId(who as u16), token, member.value.clone()));
         member.ledger = Some(Ledger::new(token));
@@ -413,8 +427,9 @@ impl World {
         member.knows = None;
         // A leader that hands over has stopped before; an operator's request asks for that first.
         if why == LossReason::Transferred && member.work.is_some_and(|(_, due)| !due) {
-            member.work = None;
+            self.work_stopped(who);
         }
+        let member = &mut self.members[who];
         let held = member.rules.hold_until_stopped && member.work.is_some();
         self.count("terms without a quorum", why == LossReason::LocalDeadline);
         self.count("offices held", held);

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use crate::binary::{ReadError, Reader, Writer, checksum};
 use crate::entry::{Nonce, Token};
 use crate::peers::group::MemberId;
+use crate::terms::LastTerm;
 use crate::time::Timestamp;
 
 /// How far a member's records reach: the election restriction made general.
@@ -87,6 +88,8 @@ pub enum Message {
         term: Token,
         /// Whether the sender has this vote.
         granted: bool,
+        /// The term before, as far as the one who answers knows.
+        last: LastOffice,
     },
     /// I lead this term.
     Heartbeat {
@@ -123,6 +126,11 @@ pub enum Message {
         /// The sender's term.
         term: Token,
     },
+    /// The work of my term has stopped.
+    Closed {
+        /// The term.
+        term: Token,
+    },
     /// Stand now: I have forfeited my lease in this term.
     TimeoutNow {
         /// The forfeited term.
@@ -141,6 +149,8 @@ pub enum Message {
         term: u64,
         /// The sender's position, as last known.
         position: Position,
+        /// Who was in office last, as far as the sender knows.
+        last: LastOffice,
     },
     /// The answer to [`Message::AskTerm`] of one that has lost its state, too.
     LostToo {
@@ -172,6 +182,30 @@ pub enum Ballot {
     Forfeit,
 }
 
+/// The newest term in which somebody may have been in office, and whether its work has stopped. It
+/// tells the next leader how that term ended; nobody decides anything by it.
+///
+/// Whoever answers a leader's heartbeat has written the term down before, and nobody takes office
+/// whom no quorum has answered. So of the quorum that votes for the next one, a member knows of it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct LastOffice {
+    /// That term; zero if there was none.
+    pub term: u64,
+    /// Its leader has said that its work has stopped. If not, that may have been lost on its way.
+    pub is_closed: bool,
+}
+
+impl LastOffice {
+    /// How it ended, for the next leader.
+    pub(super) fn end(self) -> LastTerm {
+        match self {
+            LastOffice { term: 0, .. } => LastTerm::None,
+            LastOffice { is_closed: true, .. } => LastTerm::Closed,
+            LastOffice { is_closed: false, .. } => LastTerm::Unfenced,
+        }
+    }
+}
+
 /// What a member writes down, durably, before it answers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Stored {
@@ -184,11 +218,15 @@ pub struct Stored {
     /// How far the records that this member has lost may have reached: what it votes for must reach
     /// at least as far, and so must it to stand itself.
     pub catch_up: Position,
+    /// Who was in office last.
+    pub last: LastOffice,
 }
 
-const STORED_MAGIC: [u8; 8] = *b"incumb\0\x01";
+const STORED_MAGIC: [u8; 8] = *b"incumb\0\x02";
+/// Before it was written down who was in office last.
+const OLDER_MAGIC: [u8; 8] = *b"incumb\0\x01";
 /// The length of [`Stored::encode`]'s answer.
-const STORED_BYTES: usize = 8 + 8 + 2 + 8 + 1 + 2 + 8 + 8 + 8 + 8;
+const STORED_BYTES: usize = 8 + 8 + 2 + 8 + 1 + 2 + 8 + 8 + 8 + 8 + 1 + 8;
 
 impl Stored {
     /// The bytes to write, for this member of this group. Write them to a new file, flush it,
@@ -203,6 +241,7 @@ impl Stored {
         let mut writer = Writer::with_capacity(STORED_BYTES);
         writer.bytes(&STORED_MAGIC).u64(group).member(me).u64(self.term).u8(kind).u16(voted);
         writer.duration(self.abstain).u64(self.catch_up.token).u64(self.catch_up.index);
+        writer.last_office(self.last);
         let sum = checksum(writer.as_bytes().iter().copied());
         writer.u64(sum);
         writer.into_bytes()
@@ -212,13 +251,20 @@ impl Stored {
     /// member's, another group's. Boot from that as [`Boot::Lost`].
     pub fn decode(bytes: &[u8], group: u64, me: MemberId) -> Option<Stored> {
         let (body, sum) = bytes.split_last_chunk()?;
-        let body =
-            body.strip_prefix(&STORED_MAGIC).filter(|_| checksum(body.iter().copied()) == u64::from_le_bytes(*sum));
-        let mut reader = Reader::new(body?);
+        if checksum(body.iter().copied()) != u64::from_le_bytes(*sum) {
+            return None;
+        }
+        let (magic, body) = body.split_first_chunk()?;
+        let mut reader = Reader::new(body);
         if (reader.u64().ok()?, reader.member().ok()?) != (group, me) {
             return None;
         }
-        let stored = Stored::read(&mut reader).ok()?;
+        let mut stored = Stored::read(&mut reader).ok()?;
+        stored.last = match *magic {
+            STORED_MAGIC => reader.last_office().ok()?,
+            OLDER_MAGIC => LastOffice { term: stored.term, is_closed: false },
+            _ => return None,
+        };
         reader.end().ok().map(|()| stored)
     }
 
@@ -232,7 +278,20 @@ impl Stored {
             _ => return Err(ReadError::OutOfBounds),
         };
         let abstain = reader.duration()?;
-        Ok(Stored { term, ballot, abstain, catch_up: Position { token: reader.u64()?, index: reader.u64()? } })
+        let catch_up = Position { token: reader.u64()?, index: reader.u64()? };
+        Ok(Stored { term, ballot, abstain, catch_up, last: LastOffice::default() })
+    }
+}
+
+impl Writer {
+    pub(in crate::peers) fn last_office(&mut self, last: LastOffice) -> &mut Writer {
+        self.u64(last.term).flag(last.is_closed)
+    }
+}
+
+impl Reader<'_> {
+    pub(in crate::peers) fn last_office(&mut self) -> Result<LastOffice, ReadError> {
+        Ok(LastOffice { term: self.term_or_zero()?, is_closed: self.flag()? })
     }
 }
 
@@ -284,6 +343,7 @@ mod tests {
             ballot: Ballot::For(MemberId(3)),
             abstain: Duration::from_secs(3),
             catch_up: Position { token: 5, index: 9 },
+            last: LastOffice { term: 6, is_closed: true },
         }
     }
 
@@ -293,6 +353,16 @@ mod tests {
             let stored = Stored { ballot, ..stored() };
             assert_eq!(Stored::decode(&stored.encode(11, MemberId(1)), 11, MemberId(1)), Some(stored));
         }
+    }
+
+    /// A group whose members are brought up to date keeps its votes.
+    #[test]
+    fn what_was_written_before_it_said_who_was_in_office_is_read_and_says_that_somebody_may_be() {
+        let now = stored().encode(11, MemberId(1));
+        let older = [&OLDER_MAGIC[..], &now[8..STORED_BYTES - 8 - 9]].concat();
+        let older = [&older[..], &checksum(older.iter().copied()).to_le_bytes()].concat();
+        let last = LastOffice { term: 7, is_closed: false };
+        assert_eq!(Stored::decode(&older, 11, MemberId(1)), Some(Stored { last, ..stored() }));
     }
 
     #[test]

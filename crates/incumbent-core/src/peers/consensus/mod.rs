@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub use message::{Ballot, Boot, Message, PersistId, Position, Report, SealId, Stored};
+pub use message::{Ballot, Boot, LastOffice, Message, PersistId, Position, Report, SealId, Stored};
 pub use rejoin::TERMS_SKIPPED;
 pub use settings::{ConsensusSettings, ConsensusSettingsError};
 
@@ -51,7 +51,7 @@ use crate::tenure::{Rules, Tenure};
 use crate::time::{Timestamp, nanos};
 use disk::Disk;
 use message::{Contact, Known};
-use rejoin::Rejoining;
+use rejoin::{Rejoining, Told};
 use term::{Leading, Raise};
 use vote::Asked;
 
@@ -93,6 +93,8 @@ pub struct Consensus {
     tenure: Tenure<MemberId>,
     /// The raise of fences that is out.
     raise: Option<Raise>,
+    /// The term whose work has not stopped yet.
+    work: Option<Token>,
     /// How the candidate stands, if there is one.
     candidate: Option<TermRules>,
     /// The candidate does not stand again, and goes once its work has stopped.
@@ -121,6 +123,8 @@ enum Role {
         forfeited: Option<Token>,
         votes: BTreeSet<MemberId>,
         repeat_at: Timestamp,
+        /// It has won after this one: that is being written down.
+        before: Option<LastOffice>,
     },
     Leader(Leading),
     /// Takes no part any more.
@@ -184,6 +188,7 @@ impl Consensus {
             value,
             tenure: Tenure::new(Rules { grace: settings.grace, hold_until_stopped }),
             raise: None,
+            work: None,
             candidate,
             leaving: false,
             healthy: candidate.is_none_or(|rules| !rules.unfit),
@@ -325,7 +330,9 @@ impl Consensus {
         if let Role::Rejoining(_) = self.role {
             // Whatever else is said here could break a promise that was forgotten.
             match message {
-                Message::TellTerm { nonce, term, position } => self.on_term_told(from, nonce, term, position),
+                Message::TellTerm { nonce, term, position, last } => {
+                    self.on_term_told(from, nonce, Told { term, position, last });
+                }
                 Message::LostToo { nonce } => self.on_lost_too(now, from, nonce),
                 Message::AskTerm { nonce } => self.send(from, Message::LostToo { nonce }),
                 _ => {}
@@ -336,7 +343,10 @@ impl Consensus {
             Message::PreVote { term, round, position } => self.on_pre_vote_asked(now, from, term, round, position),
             Message::PreVoted { round, term, granted } => self.on_pre_voted(now, from, round, term, granted),
             Message::Vote { term, position, forfeited } => self.on_vote_asked(now, from, term, position, forfeited),
-            Message::Voted { term, granted } => self.on_voted(now, from, term, granted),
+            Message::Voted { term, granted, last } => self.on_voted(now, from, term, granted, last),
+            Message::Closed { term } => {
+                self.on_closed(LastOffice { term: term.get(), is_closed: true });
+            }
             Message::Heartbeat { term, echo, in_office, version, value } => {
                 self.on_heartbeat(now, from, term, echo, in_office, (version, value));
             }
@@ -347,7 +357,8 @@ impl Consensus {
             Message::Stale { term } => self.observe(now, term),
             Message::TimeoutNow { term } => self.on_timeout_now(now, from, term),
             Message::AskTerm { nonce } => {
-                let tell = Message::TellTerm { nonce, term: self.stored.term, position: self.position };
+                let (term, position, last) = (self.stored.term, self.position, self.stored.last);
+                let tell = Message::TellTerm { nonce, term, position, last };
                 self.send(from, tell);
             }
             Message::TellTerm { .. } | Message::LostToo { .. } => {}
@@ -366,6 +377,7 @@ impl Consensus {
     fn on_command(&mut self, now: Timestamp, command: Command) {
         match command {
             Command::Release => {
+                self.close_work();
                 let step = self.tenure.stopped();
                 self.carry_out(now, step);
             }

@@ -17,7 +17,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::message::{Ballot, Message, Position};
+use super::message::{Ballot, LastOffice, Message, Position};
 use super::{Consensus, Role};
 use crate::entry::{Nonce, Token};
 use crate::peers::group::MemberId;
@@ -31,7 +31,7 @@ pub const TERMS_SKIPPED: u64 = 1_000_000;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Rejoining {
     nonce: Nonce,
-    told: BTreeMap<MemberId, (u64, Position)>,
+    told: BTreeMap<MemberId, Told>,
     /// Those who have lost their state, too.
     lost: BTreeSet<MemberId>,
     ask_at: Timestamp,
@@ -39,6 +39,14 @@ pub(super) struct Rejoining {
     readmitted: bool,
     /// Enough have answered; what was learnt is being written.
     learnt: bool,
+}
+
+/// What another has said.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Told {
+    pub(super) term: u64,
+    pub(super) position: Position,
+    pub(super) last: LastOffice,
 }
 
 impl Rejoining {
@@ -66,13 +74,13 @@ impl Consensus {
         }
     }
 
-    pub(super) fn on_term_told(&mut self, from: MemberId, nonce: Nonce, term: u64, position: Position) {
+    pub(super) fn on_term_told(&mut self, from: MemberId, nonce: Nonce, told: Told) {
         let Role::Rejoining(rejoining) = &mut self.role else { return };
-        if rejoining.nonce != nonce || rejoining.learnt || term > Token::MAX {
+        if rejoining.nonce != nonce || rejoining.learnt || told.term > Token::MAX {
             return;
         }
         rejoining.lost.remove(&from);
-        rejoining.told.insert(from, (term, position));
+        rejoining.told.insert(from, told);
         self.learn();
     }
 
@@ -108,11 +116,15 @@ impl Consensus {
             return;
         }
         rejoining.learnt = true;
-        let known = rejoining.told.values().map(|(term, _)| *term).max().unwrap_or(0);
+        let known = rejoining.told.values().map(|told| told.term).max().unwrap_or(0);
         let skipped = if by_all || believes { 0 } else { TERMS_SKIPPED };
+        let last = rejoining.told.values().map(|told| told.last).max().unwrap_or_default();
         self.stored.term = known.saturating_add(skipped).min(Token::MAX);
-        self.stored.catch_up = rejoining.told.values().map(|(_, position)| *position).max().unwrap_or(Position::NONE);
+        self.stored.catch_up = rejoining.told.values().map(|told| told.position).max().unwrap_or(Position::NONE);
         self.stored.ballot = Ballot::Forfeit;
+        // Where those who answer may not know all, somebody may be in office whom none knows.
+        let unknown = LastOffice { term: self.stored.term, is_closed: false };
+        self.learn_of(if by_all || by_majority { last } else { unknown });
         self.persist();
     }
 

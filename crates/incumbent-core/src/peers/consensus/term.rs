@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::message::{Ballot, Contact, Message, Position};
+use super::message::{Ballot, Contact, LastOffice, Message, Position};
 use super::{Consensus, Input, Output, Role};
 use crate::entry::Token;
 use crate::machine::{Event, LossReason, Title};
@@ -21,7 +21,6 @@ use crate::peers::machine::OperatorRequest;
 use crate::settings::LONGEST;
 use crate::standing::{Cas, Fault};
 use crate::tenure::{Step, Then};
-use crate::terms::LastTerm;
 use crate::time::{Timestamp, nanos};
 
 /// How many heartbeats an heir has to answer a leader that may have just been elected, or that has
@@ -44,6 +43,8 @@ pub(super) struct Leading {
     /// When to let another member lead, if the fences are not raised by then.
     raise_by: Option<Timestamp>,
     pending_handover: Option<PendingHandover>,
+    /// Who was in office before.
+    before: LastOffice,
 }
 
 /// A raise of fences that has not been answered. It may be of an earlier term.
@@ -77,7 +78,7 @@ struct Promise {
 impl Consensus {
     /// A quorum has voted for us. The user hears of it once a quorum has promised a lease, and the
     /// fences are raised.
-    pub(super) fn lead(&mut self, now: Timestamp) {
+    pub(super) fn lead(&mut self, now: Timestamp, before: LastOffice) {
         self.contact = None;
         self.asked = None;
         self.rest(now);
@@ -89,6 +90,7 @@ impl Consensus {
             raise_at: None,
             raise_by: None,
             pending_handover: None,
+            before,
         });
         self.beat(now);
         if !self.settings.policy.waits_for_promises() {
@@ -269,12 +271,14 @@ impl Consensus {
             return;
         }
         leading.beat_at = now;
+        let last_term = leading.before.end();
+        self.work = Some(token);
         self.known.term = self.stored.term;
         self.known.leader = Some(self.group.me());
         self.known.version = leading.version;
         self.known.value = self.value.clone();
         let (term, title, deadline) = (self.tenure.term(), Title::Term(token), self.tenure.deadline());
-        self.event(Event::Elected { term, title, last_term: LastTerm::Unknown, deadline });
+        self.event(Event::Elected { term, title, last_term, deadline });
         // The others learn of it at once.
         self.beat(now);
     }
@@ -318,6 +322,10 @@ impl Consensus {
             return;
         }
         self.role = Role::Follower;
+        // Before it is answered, and so before the leader takes office.
+        if self.learn_of(LastOffice { term: term.get(), is_closed: false }) {
+            self.persist();
+        }
         self.contact = Some(Contact { leader: from, term, promised_until: now + self.settings.election_min });
         self.rests_until = now;
         self.rest(now);
@@ -356,12 +364,37 @@ impl Consensus {
         self.event(Event::Led { leader: from, term: Some(term), value });
     }
 
+    /// The work has stopped: of the term that it was of, if nobody was in office since. Before the
+    /// office goes, so that the heir hears of it first.
+    pub(super) fn close_work(&mut self) {
+        let Some(term) = self.work.take() else { return };
+        // Where the disk has failed, nothing more is written.
+        if matches!(self.role, Role::Out) || !self.on_closed(LastOffice { term: term.get(), is_closed: true }) {
+            return;
+        }
+        for member in Vec::from_iter(self.group.others()) {
+            self.send(member, Message::Closed { term });
+        }
+    }
+
+    /// A leader says that the work of its term has stopped.
+    pub(super) fn on_closed(&mut self, last: LastOffice) -> bool {
+        let is_new = self.learn_of(last);
+        if is_new {
+            self.persist();
+        }
+        is_new
+    }
+
     /// Does what the tenure says.
     pub(super) fn carry_out(&mut self, now: Timestamp, step: Option<Step<MemberId>>) {
         match step {
             None => {}
             Some(Step::Stopping { why, hard_stop }) => {
                 self.event(Event::Stopping { why, hard_stop });
+                if !self.settings.policy.closes_stopped_work() {
+                    self.close_work();
+                }
                 self.refuse_handing(Refusal::Leaving);
                 if !self.settings.policy.stops_before_release() {
                     self.forfeit(now, why, None);
@@ -460,6 +493,7 @@ impl Consensus {
             Some(why) if by_user => self.event(Event::TransferRefused(why)),
             None if !self.settings.policy.forfeits_the_lease() => self.let_stand(heir),
             None if by_user => {
+                self.close_work();
                 let step = self.tenure.cede(heir);
                 self.carry_out(now, step);
             }

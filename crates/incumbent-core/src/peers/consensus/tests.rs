@@ -57,8 +57,19 @@ fn events(outputs: &[Output]) -> Vec<Event> {
         .collect()
 }
 
+/// A vote, whatever is said with it of who was in office last.
+fn voted(term: Token, granted: bool) -> Message {
+    Message::Voted { term, granted, last: LastOffice::default() }
+}
+
 fn says(outputs: &[Output], to: u16, message: &Message) -> bool {
-    outputs.contains(&Output::Send(MemberId(to), message.clone()))
+    outputs.iter().any(|output| match output {
+        Output::Send(of, Message::Voted { term, granted, .. }) if *of == MemberId(to) => {
+            voted(*term, *granted) == *message
+        }
+        Output::Send(of, said) => *of == MemberId(to) && said == message,
+        _ => false,
+    })
 }
 
 /// Delivers everything between the members, at one moment, until nothing is left to say. The answer
@@ -104,11 +115,57 @@ fn a_silent_group_elects_one_and_all_learn_its_value() {
     members[0].handle(now, Input::Tick);
     let told = talk(&mut members, now);
     let lease = ConsensusSettings::default().lease_of(MS * 1_500);
-    let (title, last_term, deadline) = (Title::Term(term(1)), LastTerm::Unknown, now + lease - MS * 50);
+    let (title, last_term, deadline) = (Title::Term(term(1)), LastTerm::None, now + lease - MS * 50);
     let elected = Event::Elected { term: TermNo(1), title, last_term, deadline };
     assert!(told.contains(&(0, elected)), "{told:?}");
     let news = Event::Led { leader: MemberId(0), term: Some(term(1)), value: "value 0".into() };
     assert!(told.contains(&(1, news.clone())) && told.contains(&(2, news)), "{told:?}");
+}
+
+/// How the last term ended, as the leader is told who is elected last.
+fn told_last(told: &[(u16, Event)]) -> Option<LastTerm> {
+    told.iter().rev().find_map(|(_, event)| match event {
+        Event::Elected { last_term, .. } => Some(*last_term),
+        _ => None,
+    })
+}
+
+#[test]
+fn the_next_leader_is_told_whether_the_work_of_the_last_one_has_stopped() {
+    // It says so, and hands over.
+    let (mut members, now) = with_leader();
+    members[0].handle(now, Input::Command(Command::Release));
+    assert_eq!(told_last(&talk(&mut members, now)), Some(LastTerm::Closed));
+    // All members know, and not only the heir.
+    let heir = members.iter().position(|member| member.office().is_some()).unwrap();
+    let second = LastOffice { term: 2, is_closed: false };
+    assert!(members.iter().all(|member| member.stored.last == second), "each has written down who leads now");
+    // It dies, and says nothing.
+    let mut others: Vec<_> = members.into_iter().enumerate().filter(|(at, _)| *at != heir).map(|(_, m)| m).collect();
+    let mut told = Vec::new();
+    let mut later = now;
+    while told_last(&told).is_none() {
+        later = others.iter().filter_map(Consensus::poll_timeout).min().unwrap().max(later);
+        for member in &mut others {
+            member.handle(later, Input::Tick);
+        }
+        told.extend(talk(&mut others, later));
+    }
+    assert_eq!(told_last(&told), Some(LastTerm::Unfenced));
+}
+
+#[test]
+fn work_that_stops_after_the_hard_stop_closes_its_term_unless_another_has_led_since() {
+    let (mut members, now) = with_leader();
+    members[0].handle(now, Input::Command(Command::Healthy(false)));
+    let hard_stop = now + ConsensusSettings::default().grace;
+    members[0].handle(hard_stop, Input::Tick);
+    // Its work goes on. The next one is elected before it says anything.
+    assert_eq!(told_last(&talk(&mut members, hard_stop)), Some(LastTerm::Unfenced));
+    members[0].handle(hard_stop, Input::Command(Command::Release));
+    let said = outputs(&mut members[0], hard_stop);
+    assert!(!said.iter().any(|output| matches!(output, Output::Send(_, Message::Closed { .. }))), "{said:?}");
+    assert_eq!(members[1].stored.last, LastOffice { term: 2, is_closed: false });
 }
 
 #[test]
@@ -129,7 +186,7 @@ fn nothing_is_said_before_the_state_that_it_depends_on_is_durable() {
     voter.handle(at(2), Input::Persisted(ids[0].0));
     assert_eq!(voter.poll_output(), None, "the term is durable, the vote is not");
     voter.handle(at(3), Input::Persisted(last));
-    assert!(says(&outputs(&mut voter, at(3)), 0, &Message::Voted { term: term(1), granted: true }));
+    assert!(says(&outputs(&mut voter, at(3)), 0, &voted(term(1), true)));
 }
 
 #[test]
@@ -152,11 +209,11 @@ fn a_voter_that_hears_a_leader_refuses_a_later_term_and_does_not_adopt_it() {
     let late = Message::Vote { term: term(9), position: Position::NONE, forfeited: None };
     members[1].handle(now + MS * 1_499, Input::Message(MemberId(2), late.clone()));
     let said = outputs(&mut members[1], now);
-    assert!(says(&said, 2, &Message::Voted { term: term(9), granted: false }));
+    assert!(says(&said, 2, &voted(term(9), false)));
     assert_eq!(members[1].term(), 1);
     members[1].handle(now + MS * 1_500, Input::Message(MemberId(2), late));
     let said = outputs(&mut members[1], now);
-    assert!(says(&said, 2, &Message::Voted { term: term(9), granted: true }), "the promise is over: {said:?}");
+    assert!(says(&said, 2, &voted(term(9), true)), "the promise is over: {said:?}");
 }
 
 #[test]
@@ -207,19 +264,19 @@ fn an_acknowledgement_counts_from_when_its_heartbeat_was_sent_and_a_late_one_rev
 
 #[test]
 fn a_restarted_member_keeps_its_vote_and_votes_for_nobody_until_old_promises_are_over() {
-    let stored = Stored { term: 4, ballot: Ballot::For(MemberId(0)), abstain: MS * 3_000, catch_up: Position::NONE };
+    let stored = Stored { term: 4, ballot: Ballot::For(MemberId(0)), abstain: MS * 3_000, ..Stored::default() };
     let mut voter = member(1, Boot::Restarted(stored), ConsensusSettings::default(), at(0));
     assert_eq!(events(&outputs(&mut voter, at(0))), [Event::NotVoting(Abstention::Restarted), NOBODY_LEADS]);
     let ask = |number| Message::Vote { term: term(number), position: Position::NONE, forfeited: Some(term(4)) };
     voter.handle(at(3_002), Input::Message(MemberId(2), ask(5)));
-    assert!(says(&outputs(&mut voter, at(0)), 2, &Message::Voted { term: term(5), granted: false }));
+    assert!(says(&outputs(&mut voter, at(0)), 2, &voted(term(5), false)));
     // 3 s and what drift may add to them.
     voter.handle(at(3_003), Input::Message(MemberId(2), ask(4)));
     let said = outputs(&mut voter, at(0));
     assert_eq!(events(&said), [Event::Voting]);
-    assert!(says(&said, 2, &Message::Voted { term: term(4), granted: false }), "that vote is given");
+    assert!(says(&said, 2, &voted(term(4), false)), "that vote is given");
     voter.handle(at(3_004), Input::Message(MemberId(2), ask(5)));
-    assert!(says(&outputs(&mut voter, at(0)), 2, &Message::Voted { term: term(5), granted: true }));
+    assert!(says(&outputs(&mut voter, at(0)), 2, &voted(term(5), true)));
 }
 
 #[test]
@@ -248,7 +305,8 @@ fn a_wiped_member_waits_for_all_others_and_abstains_in_the_highest_term() {
             _ => None,
         })
         .unwrap();
-    let tell = |nonce, term| Message::TellTerm { nonce, term, position: Position::NONE };
+    let told = |term| LastOffice { term: term - 3, is_closed: term == 5 };
+    let tell = |nonce, term| Message::TellTerm { nonce, term, position: Position::NONE, last: told(term) };
     wiped.handle(at(1), Input::Message(MemberId(0), tell(nonce, 7)));
     wiped.handle(at(2), Input::Message(MemberId(2), tell(Nonce(nonce.0 ^ 1), 9)));
     let ask = |number| Message::Vote { term: term(number), position: Position::NONE, forfeited: None };
@@ -260,10 +318,11 @@ fn a_wiped_member_waits_for_all_others_and_abstains_in_the_highest_term() {
     wiped.handle(at(9_001), Input::Message(MemberId(2), tell(nonce, 5)));
     outputs(&mut wiped, at(9_001));
     assert_eq!((wiped.role(), wiped.term()), (PeerRole::Follower, 7));
+    assert_eq!(wiped.stored.last, told(7), "a leader that it has voted for may have been in office");
     wiped.handle(at(9_002), Input::Message(MemberId(0), ask(7)));
-    assert!(says(&outputs(&mut wiped, at(9_002)), 0, &Message::Voted { term: term(7), granted: false }));
+    assert!(says(&outputs(&mut wiped, at(9_002)), 0, &voted(term(7), false)));
     wiped.handle(at(9_003), Input::Message(MemberId(0), ask(8)));
-    assert!(says(&outputs(&mut wiped, at(9_003)), 0, &Message::Voted { term: term(8), granted: true }));
+    assert!(says(&outputs(&mut wiped, at(9_003)), 0, &voted(term(8), true)));
 }
 
 #[test]
@@ -280,7 +339,7 @@ fn a_group_of_one_leads_alone_and_cannot_come_back_from_a_lost_state() {
     assert!(said.contains(&Output::Event(Event::Elected {
         term: TermNo(1),
         title: Title::Term(term(1)),
-        last_term: LastTerm::Unknown,
+        last_term: LastTerm::None,
         deadline: Timestamp::MAX
     })));
     let mut lost = start(Boot::Lost);
@@ -312,11 +371,11 @@ fn a_forced_vote_frees_only_those_who_heard_a_leader_in_exactly_the_forfeited_te
         position: Position::NONE,
         forfeited: Some(term(forfeited)),
     };
-    let refused = Message::Voted { term: term(3), granted: false };
+    let refused = voted(term(3), false);
     members[1].handle(now, Input::Message(MemberId(2), forced(3, 2)));
     assert!(says(&outputs(&mut members[1], now), 2, &refused), "another term was forfeited");
     members[1].handle(now, Input::Message(MemberId(2), forced(2, 1)));
-    assert!(says(&outputs(&mut members[1], now), 2, &Message::Voted { term: term(2), granted: true }));
+    assert!(says(&outputs(&mut members[1], now), 2, &voted(term(2), true)));
 }
 
 #[test]
@@ -368,7 +427,7 @@ fn a_vote_waits_for_the_seal_and_compares_what_was_read_after_it() {
         assert!(!said.iter().any(|output| matches!(output, Output::Send(..))), "not before the seal: {said:?}");
         voter.handle(at(2), Input::Sealed(seal.unwrap(), ours));
         let said = outputs(&mut voter, at(2));
-        assert!(says(&said, 0, &Message::Voted { term: term(number), granted }), "{theirs:?}: {said:?}");
+        assert!(says(&said, 0, &voted(term(number), granted)), "{theirs:?}: {said:?}");
     }
 }
 
@@ -556,9 +615,11 @@ fn two_of_three_that_lost_their_state_come_back_by_an_operators_word_to_one_of_t
     members[1].handle(now, Input::Readmit);
     talk(&mut members, now);
     assert_eq!((members[1].role(), members[1].term()), (PeerRole::Follower, 7 + TERMS_SKIPPED));
-    let voted = Message::Vote { term: term(7 + TERMS_SKIPPED), position: Position::NONE, forfeited: None };
-    members[1].handle(now, Input::Message(MemberId(0), voted));
-    let refused = Message::Voted { term: term(7 + TERMS_SKIPPED), granted: false };
+    let somebody = LastOffice { term: 7 + TERMS_SKIPPED, is_closed: false };
+    assert_eq!(members[1].stored.last, somebody, "one whom nobody knows may be in office");
+    let vote = Message::Vote { term: term(7 + TERMS_SKIPPED), position: Position::NONE, forfeited: None };
+    members[1].handle(now, Input::Message(MemberId(0), vote));
+    let refused = voted(term(7 + TERMS_SKIPPED), false);
     assert!(says(&outputs(&mut members[1], now), 0, &refused));
     let led = until(&mut members, now, |members| {
         members.iter().any(|member| member.office().is_some())
@@ -599,8 +660,12 @@ fn what_was_told_before_another_was_known_to_be_lost_does_not_count() {
         nonces.last().unwrap()
     };
     let first = nonce(&outputs(&mut lost, at(0)));
-    let tell =
-        |from, nonce, term| Input::Message(MemberId(from), Message::TellTerm { nonce, term, position: Position::NONE });
+    let tell = |from, nonce, term| {
+        Input::Message(
+            MemberId(from),
+            Message::TellTerm { nonce, term, position: Position::NONE, last: LastOffice::default() },
+        )
+    };
     for from in 0..3 {
         lost.handle(at(1), tell(from, first, 4));
     }

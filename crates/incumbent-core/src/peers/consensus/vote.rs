@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::message::{Ballot, Contact, Message, Position, SealId};
+use super::message::{Ballot, Contact, LastOffice, Message, Position, SealId};
 use super::{Consensus, Output, Role};
 use crate::entry::Token;
 use crate::machine::{Event, LossReason};
@@ -73,7 +73,7 @@ impl Consensus {
                 let Some(term) = next else { return };
                 (Message::PreVote { term, round: round.as_nanos(), position: self.position }, would.clone())
             }
-            Role::Candidate { position, forfeited, votes, repeat_at } if now >= *repeat_at => {
+            Role::Candidate { position, forfeited, votes, repeat_at, .. } if now >= *repeat_at => {
                 *repeat_at = now + heartbeat;
                 let Some(position) = *position else { return };
                 (Message::Vote { term, position, forfeited: *forfeited }, votes.clone())
@@ -127,7 +127,8 @@ impl Consensus {
         self.stored.term += 1;
         self.stored.ballot = Ballot::For(me);
         self.asked = None;
-        self.role = Role::Candidate { position: None, forfeited, votes: BTreeSet::from([me]), repeat_at: now };
+        self.role =
+            Role::Candidate { position: None, forfeited, votes: BTreeSet::from([me]), repeat_at: now, before: None };
         self.persist();
         self.rest(now);
         if self.seal().is_none() {
@@ -185,12 +186,12 @@ impl Consensus {
         // Its term is not adopted either: that would end the term of a leader that we have promised
         // to.
         if self.abstention(now).is_some() || self.is_bound(now, forfeited) {
-            return self.send(from, Message::Voted { term, granted: false });
+            return self.answer(from, term, false);
         }
         self.adopt_for_vote(now, term);
         match self.stored.ballot {
-            Ballot::For(member) if member == from => self.send(from, Message::Voted { term, granted: true }),
-            Ballot::For(_) | Ballot::Forfeit => self.send(from, Message::Voted { term, granted: false }),
+            Ballot::For(member) if member == from => self.answer(from, term, true),
+            Ballot::For(_) | Ballot::Forfeit => self.answer(from, term, false),
             Ballot::Free => match self.seal() {
                 Some(seal) => self.asked = Some(Asked { seal, by: from, position, forfeited }),
                 None => self.decide(now, from, position, forfeited, Position::NONE),
@@ -222,7 +223,11 @@ impl Consensus {
             self.become_follower(now);
             self.rest(now);
         }
-        self.send(by, Message::Voted { term, granted });
+        self.answer(by, term, granted);
+    }
+
+    fn answer(&mut self, to: MemberId, term: Token, granted: bool) {
+        self.send(to, Message::Voted { term, granted, last: self.stored.last });
     }
 
     /// Whether a candidate has all that this member may have helped to commit, also in a life whose
@@ -241,23 +246,42 @@ impl Consensus {
         (leads || promised) && self.settings.policy.keeps_promises()
     }
 
-    pub(super) fn on_voted(&mut self, now: Timestamp, from: MemberId, term: Token, granted: bool) {
+    pub(super) fn on_voted(&mut self, now: Timestamp, from: MemberId, term: Token, granted: bool, last: LastOffice) {
         if let Role::Candidate { votes, .. } = &mut self.role
             && term.get() == self.stored.term
             && granted
         {
             votes.insert(from);
+            self.learn_of(last);
             self.count_votes(now);
         }
     }
 
-    /// Wins with a quorum of votes, this member's own included once it is durable.
+    /// Somebody knows of this one who was in office. The newest counts, and that it has closed its
+    /// term. Says whether that is new.
+    pub(super) fn learn_of(&mut self, last: LastOffice) -> bool {
+        // In this order a later term is larger, and so is the same one that is closed.
+        let is_new = last > self.stored.last && self.settings.policy.keeps_the_last_office();
+        if is_new {
+            self.stored.last = last;
+        }
+        is_new
+    }
+
+    /// Wins with a quorum of votes, this member's own included once it is durable, and that it may
+    /// be in office from now on.
     pub(super) fn count_votes(&mut self, now: Timestamp) {
-        if let Role::Candidate { votes, position: Some(_), .. } = &self.role
+        let before = self.stored.last;
+        if let Role::Candidate { votes, position: Some(_), before: said, .. } = &mut self.role
             && votes.len() >= self.group.quorum()
             && self.disk.is_settled()
         {
-            self.lead(now);
+            let before = *said.get_or_insert(before);
+            if self.learn_of(LastOffice { term: self.stored.term, is_closed: false }) {
+                // See `Input::Persisted`.
+                return self.persist();
+            }
+            self.lead(now, before);
         }
     }
 

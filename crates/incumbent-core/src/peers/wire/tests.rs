@@ -1,4 +1,5 @@
 use super::*;
+use crate::peers::consensus::LastOffice;
 use crate::rng::Rng;
 
 const GROUP: u64 = 0x1234_5678_9abc_def0;
@@ -9,6 +10,10 @@ fn token(rng: &mut Rng) -> Token {
 
 fn position(rng: &mut Rng) -> Position {
     Position { token: rng.below(Token::MAX + 1), index: rng.next_u64() }
+}
+
+fn last_office(rng: &mut Rng) -> LastOffice {
+    LastOffice { term: rng.below(Token::MAX + 1), is_closed: flip(rng) }
 }
 
 fn member(rng: &mut Rng) -> MemberId {
@@ -42,14 +47,14 @@ fn rank_message(rng: &mut Rng) -> RankMessage {
 
 fn consensus_message(rng: &mut Rng) -> consensus::Message {
     use consensus::Message;
-    match rng.below(11) {
+    match rng.below(12) {
         0 => Message::PreVote { term: token(rng), round: rng.next_u64(), position: position(rng) },
         1 => Message::PreVoted { round: rng.next_u64(), term: rng.below(Token::MAX + 1), granted: flip(rng) },
         2 => {
             let forfeited = flip(rng).then(|| token(rng));
             Message::Vote { term: token(rng), position: position(rng), forfeited }
         }
-        3 => Message::Voted { term: token(rng), granted: flip(rng) },
+        3 => Message::Voted { term: token(rng), granted: flip(rng), last: last_office(rng) },
         4 => Message::Heartbeat {
             term: token(rng),
             echo: rng.next_u64(),
@@ -69,7 +74,13 @@ fn consensus_message(rng: &mut Rng) -> consensus::Message {
         7 => Message::TimeoutNow { term: token(rng) },
         8 => Message::AskTerm { nonce: rng.nonce() },
         9 => Message::LostToo { nonce: rng.nonce() },
-        _ => Message::TellTerm { nonce: rng.nonce(), term: rng.below(Token::MAX + 1), position: position(rng) },
+        10 => Message::Closed { term: token(rng) },
+        _ => Message::TellTerm {
+            nonce: rng.nonce(),
+            term: rng.below(Token::MAX + 1),
+            position: position(rng),
+            last: last_office(rng),
+        },
     }
 }
 
@@ -167,7 +178,7 @@ fn another_version_another_group_and_an_unknown_kind_are_told_apart() {
     let mut newer = good.clone();
     newer[0] = VERSION + 1;
     assert_eq!(Frame::decode(&newer, GROUP), Err(WireError::Version { version: VERSION + 1 }));
-    for kind in [0, 11, 12, 14, 31, 40, 63, 71, 255] {
+    for kind in [0, 11, 12, 15, 31, 40, 63, 71, 255] {
         let mut unknown = good.clone();
         unknown[11] = kind;
         assert_eq!(Frame::decode(&unknown, GROUP), Err(WireError::Kind { kind }));

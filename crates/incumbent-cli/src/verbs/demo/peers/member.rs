@@ -220,9 +220,10 @@ fn about(body: &Body) -> String {
             | Message::Heartbeat { term, .. }
             | Message::Ack { term, .. }
             | Message::Stale { term }
+            | Message::Closed { term }
             | Message::TimeoutNow { term } => term.to_string(),
             Message::PreVoted { granted, .. } => answer(granted).to_owned(),
-            Message::Voted { term, granted } => format!("{} {term}", answer(granted)),
+            Message::Voted { term, granted, .. } => format!("{} {term}", answer(granted)),
             Message::TellTerm { term, .. } => term.to_string(),
             Message::AskTerm { .. } | Message::LostToo { .. } => String::new(),
         },
