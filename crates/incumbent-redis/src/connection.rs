@@ -369,3 +369,39 @@ impl FreshIds {
         format!("redis-{:032x}-{}", self.random, self.count.fetch_add(1, Ordering::Relaxed))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(store: &str, change: u64, lineage: &str, shows: u64) -> Answer {
+        let parts = ["ok", store, &keys::digits(change), lineage, &shows.to_string()];
+        let parts = parts.map(|part| Value::BulkString(part.as_bytes().to_vec()));
+        Answer::read(Value::Array(parts.to_vec()), "testing").unwrap()
+    }
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_secs(seconds)
+    }
+
+    /// What came late, or from a primary that was replaced, is no news.
+    #[test]
+    fn what_is_known_of_a_store_is_the_newest_that_was_met() {
+        let mut known = Known::default();
+        known.note(&answer("one", 7, "first", 1_000), at(0));
+        known.note(&answer("one", 9, "second", 5_000), at(1));
+        known.note(&answer("one", 8, "first", 90_000), at(2));
+        assert_eq!((known.change, &*known.lineage, known.shown_by(at(1))), (9, "second", Duration::from_secs(5)));
+        // Ours may be faster than the store's, and an answer that was long on its way shows less.
+        assert_eq!(known.shown_by(at(1_001)), Duration::from_secs(5 + 999));
+        known.note(&answer("one", 9, "second", 5_500), at(11));
+        assert_eq!(known.shown_by(at(11)), Duration::from_millis(14_990));
+        known.note(&answer("one", 9, "second", 16_000), at(12));
+        assert_eq!(known.shown_by(at(12)), Duration::from_secs(16));
+        // Another store has another clock, and so has another history.
+        known.note(&answer("one", 10, "third", 2_000), at(13));
+        assert_eq!(known.shown_by(at(13)), Duration::from_secs(2));
+        known.note(&answer("two", 1, "third", 0), at(14));
+        assert_eq!((known.change, known.shown_by(at(14))), (1, Duration::ZERO));
+    }
+}

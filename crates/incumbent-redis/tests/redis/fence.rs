@@ -123,6 +123,25 @@ async fn where_the_mark_is_gone_nobody_writes_until_it_is_raised_or_reset() {
     assert!(matches!(write(4).await, Err(FenceError::Stale { .. })));
 }
 
+/// Digits of another width would compare wrongly.
+#[tokio::test]
+async fn a_mark_that_cannot_be_read_lets_nobody_write() {
+    let guarded = guarded().await;
+    for damaged in [
+        "5",
+        "000000000000000005\nsome-store\njobs/nightly",
+        "00000000000000000005\nsome-store\njobs/nightly",
+        "0000000000000000005\n\njobs/nightly",
+        "0000000000000000005\nsome-store",
+    ] {
+        guarded.server.cli(&["SET", &guarded.mark, damaged]);
+        let refused = guarded.fence.write(&token(7), [RedisWrite::set(guarded.key.as_str(), "x")]).await;
+        let said = refused.as_ref().map_or_else(ToString::to_string, |()| "nothing".to_owned());
+        assert!(said.contains("cannot be read"), "{damaged:?}: {said}");
+    }
+    assert_eq!(guarded.get(), "");
+}
+
 /// Its operator has given it up and made another one, and newer leaders have raised the mark since.
 #[tokio::test]
 async fn a_reset_that_comes_late_lowers_no_mark() {
