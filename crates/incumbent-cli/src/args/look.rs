@@ -96,8 +96,8 @@ pub(crate) struct CandidatesArgs {
 #[command(after_long_help = "\
 Events with --json, one object a line:
     {\"event\":\"leader\",\"name\":\"node-1\",\"value\":\"10.0.0.7:80\",\"token\":7}
-    {\"event\":\"vacant\"}         \"because\": taking, fencing, leaving or holding, if
-                               the first in line says so; see status
+    {\"event\":\"vacant\"}         \"because\": taking, fencing, leaving or
+                               holding, if the first in line says so
     {\"event\":\"paused\",\"reason\":\"maintenance\"}
     {\"event\":\"ended\"}          nothing follows; exits with 0
     {\"event\":\"stale\"}          the store cannot be read: may be out of date
