@@ -149,16 +149,6 @@ impl Line {
         Line { entries, more, office, cursor, quiet: None, stalled: None, servers: None }
     }
 
-    /// The same, while nobody takes office: see [`Line::quiet`].
-    pub fn quiet(self, quiet: Option<Duration>) -> Line {
-        Line { quiet, ..self }
-    }
-
-    /// The same, while the store takes no writes: see [`Line::stalled`].
-    pub fn stalled(self, stalled: Option<Arc<str>>) -> Line {
-        Line { stalled, ..self }
-    }
-
     /// What one who waits for another leader has seen.
     pub fn seen(&self) -> Seen {
         let head = self.entries.first().map_or(Head::Nobody, |head| Head::Is(head.id.clone()));

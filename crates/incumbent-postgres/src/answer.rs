@@ -195,7 +195,9 @@ pub(crate) fn line(rows: &[Row], limit: usize) -> Result<Line, StoreError> {
     let says = first.columns().iter().any(|column| column.name() == "quiet_us");
     let quiet = if says { column::<Option<i64>>(first, "quiet_us")?.map(micros) } else { None };
     let stalled = missing_standby(first)?.map(Into::into);
-    Ok(Line::new(entries, more, office(first)?, cursor(first)?).quiet(quiet).stalled(stalled))
+    let mut line = Line::new(entries, more, office(first)?, cursor(first)?);
+    (line.quiet, line.stalled) = (quiet, stalled);
+    Ok(line)
 }
 
 /// The standbys that commits wait for, where too few of them are there: a value for people, to be

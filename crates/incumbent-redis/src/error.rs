@@ -31,10 +31,10 @@ pub(crate) fn classify(error: RedisError, effect: Effect, what: &str) -> StoreEr
         return StoreError::Denied { what: what.to_owned(), source: Some(Arc::new(error)) };
     }
     match error.code() {
-        Some(code) if REFUSED.contains(&code) => match next_step(code) {
-            Some(next) => StoreError::unavailable(what, Advised::about(error, next)),
-            None => StoreError::unavailable(what, error),
-        },
+        Some(code) if REFUSED.contains(&code) => {
+            let next = next_step(code);
+            unavailable(error, what, next)
+        }
         Some("INCFORMAT") => StoreError::Foreign {
             what: format!(
                 "the elections in this Redis are written in format {}, which this version does not know: use the one \
@@ -139,7 +139,13 @@ pub(crate) fn classify_dial(error: RedisError, what: &str) -> StoreError {
             format!("{what}: what answers there is not Redis, at least not as it is asked (is TLS wanted?): {said}");
         return StoreError::Misuse { what };
     }
-    match next_step(error.code().unwrap_or_default()).or_else(|| next_step_of_tls(&said)) {
+    let next = next_step(error.code().unwrap_or_default()).or_else(|| next_step_of_tls(&said));
+    unavailable(error, what, next)
+}
+
+/// With what to do next, if that is known.
+fn unavailable(error: RedisError, what: &str, next: Option<&str>) -> StoreError {
+    match next {
         Some(next) => StoreError::unavailable(what, Advised::about(error, next)),
         None => StoreError::unavailable(what, error),
     }

@@ -2,14 +2,13 @@
 
 use incumbent_testkit::servers::EtcdCluster;
 
-use crate::host::{Host, Process, eventually};
+use crate::host::{Host, Process, eventually, on};
 
 #[tokio::test]
 async fn an_election_on_etcd_is_the_one_that_etcdctl_holds() {
     let cluster = EtcdCluster::start(1).await;
     let (host, url) = (Host::new(), cluster.url());
-    let on_etcd =
-        |args: &[&str]| [&["--store", &url], args].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let on_etcd = |args: &[&str]| on(&url, args);
 
     let said = host.ok(on_etcd(&["run", "jobs/x", "--", "sh", "-c", "echo token $INCUMBENT_TOKEN"]));
     assert!(said.out.starts_with("token "), "{said:?}");

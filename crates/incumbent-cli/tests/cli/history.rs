@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::host::{Host, Process, children, eventually, stop};
+use crate::host::{Host, Process, children, eventually, on, stop};
 
 /// Candidates in this order, the first of which asks for a record of terms and is at work: before
 /// its command was begun, nothing keeps the next one from leading while its guardian still stops.
@@ -147,8 +147,7 @@ fn hooks_are_told_how_the_last_term_ended() {
 async fn terms_are_on_record_on_a_server_too() {
     let cluster = incumbent_testkit::servers::EtcdCluster::start(1).await;
     let (host, url) = (Host::new(), cluster.url());
-    let on_etcd =
-        |args: &[&str]| [&["--store", &url], args].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let on_etcd = |args: &[&str]| on(&url, args);
     for name in ["a", "b"] {
         host.ok(on_etcd(&["run", "--record", "--name", name, "jobs/x", "--", "true"]));
     }

@@ -185,6 +185,11 @@ pub(crate) fn finish(mut command: Command) -> Said {
     Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }
 
+/// The command's arguments, with the store that they are about.
+pub(crate) fn on(url: &str, args: &[&str]) -> Vec<String> {
+    [&["--store", url], args].concat().into_iter().map(str::to_owned).collect()
+}
+
 /// Asks again and again until there is an answer.
 pub(crate) fn eventually<T>(what: &str, ask: impl FnMut() -> Option<T>) -> T {
     in_time(ask).unwrap_or_else(|| panic!("never: {what}"))

@@ -6,7 +6,7 @@ use incumbent_testkit::servers::{Certificates, PgBouncer, PostgresServer};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::host::{Host, Process, stop};
+use crate::host::{Host, Process, on, stop};
 
 #[tokio::test]
 async fn an_election_in_postgres_needs_no_more_than_the_schema_that_the_command_prints() {
@@ -16,8 +16,7 @@ async fn an_election_in_postgres_needs_no_more_than_the_schema_that_the_command_
     server.sql("CREATE ROLE jobs LOGIN; GRANT USAGE ON SCHEMA team_7 TO jobs");
     server.sql("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA team_7 TO jobs");
     let url = format!("postgres://jobs@{}/postgres?schema=team_7", server.endpoint());
-    let on_postgres =
-        |args: &[&str]| [&["--store", &url], args].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let on_postgres = |args: &[&str]| on(&url, args);
 
     let token = |said: &str| said.trim().parse::<u64>().expect("a token");
     let run = ["run", "jobs/x", "--", "sh", "-c", "echo $INCUMBENT_TOKEN"];

@@ -3,14 +3,24 @@
 use incumbent_testkit::servers::RedisServer;
 use rustix::process::Signal;
 
-use crate::host::{Host, Process, eventually, stop};
+use crate::host::{Host, Process, eventually, on, stop};
+
+/// The three servers of a Redlock, and its URL.
+async fn redlock(login: &str, settings: &[&str]) -> (Vec<RedisServer>, String) {
+    let mut servers = Vec::new();
+    for _ in 0..3 {
+        servers.push(RedisServer::start_with(settings).await);
+    }
+    let addresses: Vec<_> = servers.iter().map(RedisServer::endpoint).collect();
+    let url = format!("redlock://{login}{}", addresses.join(","));
+    (servers, url)
+}
 
 #[tokio::test]
 async fn an_election_on_redis_has_tokens_that_grow_and_a_line_and_explains_what_can_be_lost() {
     let server = RedisServer::start_with(&["--requirepass", "hunter2"]).await;
     let (host, url) = (Host::new(), format!("redis://:hunter2@{}?prefix=team", server.endpoint()));
-    let on_redis =
-        |args: &[&str]| [&["--store", &url], args].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let on_redis = |args: &[&str]| on(&url, args);
     let token = || {
         let said = host.ok(on_redis(&["run", "jobs/x", "--", "sh", "-c", "echo $INCUMBENT_TOKEN"]));
         said.out.trim().parse::<u64>().unwrap()
@@ -89,8 +99,7 @@ async fn what_the_server_refuses_is_said_with_what_to_do_about_it() {
 async fn a_leader_that_is_stopped_is_replaced_with_a_higher_token_and_gives_up_when_it_goes_on() {
     let server = RedisServer::start().await;
     let (host, url) = (Host::new(), server.url());
-    let on_redis =
-        |args: &[&str]| [&["--store", &url], args].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let on_redis = |args: &[&str]| on(&url, args);
     let run = |name: &str| {
         let said = ["run", "--ttl", "3s", "--name", name, "jobs/y", "--", "sh", "-c"];
         let command = "echo $INCUMBENT_TOKEN; exec sleep 600";
@@ -111,14 +120,9 @@ async fn a_leader_that_is_stopped_is_replaced_with_a_higher_token_and_gives_up_w
 
 #[tokio::test]
 async fn an_election_by_a_majority_of_servers_explains_what_it_rests_on_and_what_it_refuses() {
-    let mut servers = Vec::new();
-    for _ in 0..3 {
-        servers.push(RedisServer::start_with(&["--requirepass", "hunter2"]).await);
-    }
-    let addresses: Vec<_> = servers.iter().map(RedisServer::endpoint).collect();
-    let (host, url) = (Host::new(), format!("redlock://:hunter2@{}", addresses.join(",")));
-    let on_redlock =
-        |args: &[&str]| [&["--store", &url], args].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let (mut servers, url) = redlock(":hunter2@", &["--requirepass", "hunter2"]).await;
+    let host = Host::new();
+    let on_redlock = |args: &[&str]| on(&url, args);
     let token = || {
         let run = ["run", "--ttl", "3s", "jobs/x", "--", "sh", "-c", "echo $INCUMBENT_TOKEN"];
         host.ok(on_redlock(&run)).out.trim().parse::<u64>().unwrap()
@@ -180,14 +184,9 @@ async fn an_election_by_a_majority_of_servers_explains_what_it_rests_on_and_what
 /// Before it is one too many.
 #[tokio::test]
 async fn a_server_of_a_redlock_that_is_lost_is_named_by_every_verb_that_reads() {
-    let mut servers = Vec::new();
-    for _ in 0..3 {
-        servers.push(RedisServer::start().await);
-    }
-    let addresses: Vec<_> = servers.iter().map(RedisServer::endpoint).collect();
-    let (host, url) = (Host::new(), format!("redlock://{}", addresses.join(",")));
-    let on_redlock =
-        |args: &[&str]| [&["--store", &url], args].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let (mut servers, url) = redlock("", &[]).await;
+    let (host, addresses) = (Host::new(), Vec::from_iter(servers.iter().map(RedisServer::endpoint)));
+    let on_redlock = |args: &[&str]| on(&url, args);
     let _leader = host.start(on_redlock(&["run", "--ttl", "3s", "--name", "n1", "jobs/x", "--", "sleep", "1000"]));
     eventually("all of them count", || {
         let said = host.run(on_redlock(&["check", "jobs/x"]));
@@ -225,14 +224,9 @@ async fn a_server_of_a_redlock_that_is_lost_is_named_by_every_verb_that_reads() 
 /// Who waits there writes nothing: that nobody does cannot be known.
 #[tokio::test]
 async fn nothing_is_said_of_followers_where_the_store_keeps_no_line() {
-    let mut servers = Vec::new();
-    for _ in 0..3 {
-        servers.push(RedisServer::start().await);
-    }
-    let addresses: Vec<_> = servers.iter().map(RedisServer::endpoint).collect();
-    let (host, url) = (Host::new(), format!("redlock://{}", addresses.join(",")));
-    let on_redlock =
-        |args: &[&str]| [&["--store", &url], args].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let (_servers, url) = redlock("", &[]).await;
+    let host = Host::new();
+    let on_redlock = |args: &[&str]| on(&url, args);
     let _leader = host.start(on_redlock(&["run", "--name", "n1", "jobs/x", "--", "sleep", "1000"]));
     eventually("it leads", || (host.run(on_redlock(&["leader", "jobs/x"])).code == Some(0)).then_some(()));
 

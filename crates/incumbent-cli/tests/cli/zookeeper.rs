@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use incumbent_testkit::servers::ZooKeeperEnsemble;
 
-use crate::host::Host;
+use crate::host::{Host, on};
 
 #[tokio::test]
 async fn a_ttl_that_the_servers_cut_short_is_explained_and_led_with() {
@@ -12,8 +12,7 @@ async fn a_ttl_that_the_servers_cut_short_is_explained_and_led_with() {
     // The last line counts.
     let server = ZooKeeperEnsemble::builder().tick(tick).line("maxSessionTimeout=40000").start(1).await;
     let (host, url) = (Host::new(), server.url());
-    let on_zookeeper =
-        |args: &[&str]| [&["--store", &url], args].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let on_zookeeper = |args: &[&str]| on(&url, args);
 
     let explained = host.ok(on_zookeeper(&["explain", "--ttl", "60s", "--json"])).json();
     assert_eq!((&explained["ttl_ms"], &explained["grace_ms"]), (&40_000.into(), &8_000.into()), "{explained}");

@@ -174,6 +174,19 @@ async fn sessions_that_do_everything_at_once_agree_on_one_line() {
     }
 }
 
+/// A schema in which one of two waits at a gate where it pauses otherwise.
+fn held_back_at(schema: &str, pause: &str, gate: &str) -> String {
+    let waits = format!(
+        "IF current_setting('application_name') = 'held_back' THEN
+            PERFORM set_config('lock_timeout', '0', true);
+            PERFORM pg_advisory_xact_lock({gate});
+        END IF"
+    );
+    let held_back = schema.replace(pause, &waits);
+    assert_ne!(held_back, schema, "the case is no case: nobody is held back");
+    held_back
+}
+
 /// As it is written at first. Whoever looks sees that the leader has expired, while its renewal is
 /// being committed: that comes about by chance now and then, and here the renewal is held back
 /// until another leads.
@@ -189,16 +202,7 @@ async fn leading_past_the_dead_without_removing_them_is_caught() {
     let keeps = "CREATE OR REPLACE FUNCTION {schema}.remove_dead_ahead_1(e bytea, t bigint) RETURNS boolean \
         LANGUAGE sql VOLATILE AS 'SELECT false'";
     let gate = "hashtext('histories_past_the_dead'), 1";
-    let held_back = LATE_RENEWALS.replace(
-        LATE_RENEWALS_PAUSE,
-        &format!(
-            "IF current_setting('application_name') = 'held_back' THEN
-                PERFORM set_config('lock_timeout', '0', true);
-                PERFORM pg_advisory_xact_lock({gate});
-            END IF"
-        ),
-    );
-    assert_ne!(held_back, LATE_RENEWALS, "the case is no case: nobody is held back");
+    let held_back = held_back_at(LATE_RENEWALS, LATE_RENEWALS_PAUSE, gate);
     let (history, _pooler) = History::new("histories_past_the_dead", &format!("{held_back};{past};{keeps}")).await;
     let election = history.elections[0].clone();
     let [mut early, mut late] = [0, 1].map(|number| Player::new(&history, number, Instant::now()));
@@ -240,16 +244,7 @@ async fn leading_past_the_dead_without_removing_them_is_caught() {
 async fn a_token_that_is_drawn_before_the_wait_for_the_election_is_caught() {
     let server = shared().await;
     let gate = "hashtext('histories_early_token'), 1";
-    let held_back = EARLY_NUMBER.replace(
-        EARLY_NUMBERS_PAUSE,
-        &format!(
-            "IF current_setting('application_name') = 'held_back' THEN
-                PERFORM set_config('lock_timeout', '0', true);
-                PERFORM pg_advisory_xact_lock({gate});
-            END IF"
-        ),
-    );
-    assert_ne!(held_back, EARLY_NUMBER, "the case is no case: nobody is held back");
+    let held_back = held_back_at(EARLY_NUMBER, EARLY_NUMBERS_PAUSE, gate);
     let (history, _pooler) = History::new("histories_early_token", &held_back).await;
     let election = history.elections[0].clone();
     let [mut early, mut late] = [0, 1].map(|number| Player::new(&history, number, Instant::now()));

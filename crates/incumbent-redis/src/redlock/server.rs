@@ -197,10 +197,7 @@ impl RedisServer {
         let answer = match known {
             // One that was given up has learnt so much, and the next begins there: a server that is
             // far away would never be heard otherwise.
-            Some(Process { run, keeps: None }) => {
-                let keeps = self.read_keeps(&run).await?;
-                self.tell(request, &run, keeps).await?
-            }
+            Some(Process { run, keeps: None }) => self.read_and_tell(request, &run).await?,
             // Side by side, in one round trip: what is read counts from the next request on.
             Some(Process { run, keeps: Some(keeps) }) if matches!(request.verb, Verb::Look) => {
                 let (answer, read) = join(self.tell(request, &run, keeps), self.read_keeps(&run)).await;
@@ -213,15 +210,18 @@ impl RedisServer {
             return Ok(answer);
         }
         // Nothing was done yet.
-        let run = self.read_run().await?;
-        let keeps = self.read_keeps(&run).await?;
-        match self.tell(request, &run, keeps).await? {
+        match self.read_and_tell(request, &self.read_run().await?).await? {
             Some(answer) => Ok(answer),
             None => {
                 let what = format!("{} at {}: it was restarted a moment ago", request.verb.what(), self.address);
                 Err(StoreError::Unavailable { what, source: None })
             }
         }
+    }
+
+    async fn read_and_tell(&self, request: &Request, run: &str) -> Result<Option<Answer>, StoreError> {
+        let keeps = self.read_keeps(run).await?;
+        self.tell(request, run, keeps).await
     }
 
     /// `None`: it is another process, and has done nothing.

@@ -345,7 +345,7 @@ impl Consensus {
             Message::Vote { term, position, forfeited } => self.on_vote_asked(now, from, term, position, forfeited),
             Message::Voted { term, granted, last } => self.on_voted(now, from, term, granted, last),
             Message::Closed { term } => {
-                self.on_closed(LastOffice { term: term.get(), is_closed: true });
+                self.note_last(LastOffice { term: term.get(), is_closed: true });
             }
             Message::Heartbeat { term, echo, in_office, version, value } => {
                 self.on_heartbeat(now, from, term, echo, in_office, (version, value));

@@ -323,9 +323,7 @@ impl Consensus {
         }
         self.role = Role::Follower;
         // Before it is answered, and so before the leader takes office.
-        if self.learn_of(LastOffice { term: term.get(), is_closed: false }) {
-            self.persist();
-        }
+        self.note_last(LastOffice { term: term.get(), is_closed: false });
         self.contact = Some(Contact { leader: from, term, promised_until: now + self.settings.election_min });
         self.rests_until = now;
         self.rest(now);
@@ -369,7 +367,7 @@ impl Consensus {
     pub(super) fn close_work(&mut self) {
         let Some(term) = self.work.take() else { return };
         // Where the disk has failed, nothing more is written.
-        if matches!(self.role, Role::Out) || !self.on_closed(LastOffice { term: term.get(), is_closed: true }) {
+        if matches!(self.role, Role::Out) || !self.note_last(LastOffice { term: term.get(), is_closed: true }) {
             return;
         }
         for member in Vec::from_iter(self.group.others()) {
@@ -377,8 +375,8 @@ impl Consensus {
         }
     }
 
-    /// A leader says that the work of its term has stopped.
-    pub(super) fn on_closed(&mut self, last: LastOffice) -> bool {
+    /// Learns who was in office, and writes it down if that is new.
+    pub(super) fn note_last(&mut self, last: LastOffice) -> bool {
         let is_new = self.learn_of(last);
         if is_new {
             self.persist();

@@ -277,11 +277,10 @@ impl Consensus {
             && self.disk.is_settled()
         {
             let before = *said.get_or_insert(before);
-            if self.learn_of(LastOffice { term: self.stored.term, is_closed: false }) {
-                // See `Input::Persisted`.
-                return self.persist();
+            // If that is new, it leads once it is written: see `Input::Persisted`.
+            if !self.note_last(LastOffice { term: self.stored.term, is_closed: false }) {
+                self.lead(now, before);
             }
-            self.lead(now, before);
         }
     }
 
